@@ -1,0 +1,66 @@
+package raftactor
+
+import (
+	"errors"
+
+	"troupe/actors"
+	"troupe/proto"
+)
+
+// Machine is the state machine: the store. It executes batches in the order in which it gets them, publishes the state
+// after each, tells Client.Applied, and answers the commands' waiters.
+type Machine interface {
+	// Apply takes over the batch and never waits. It cannot be refused for want of room: at most batchesOutstandingMax
+	// batches, of at most committedBytesMax and one entry, are not published. After an error the batch is still the
+	// caller's.
+	Apply(b *proto.Batch) error
+}
+
+// applyActor is the shell of the apply actor.
+type applyActor struct {
+	core    applyCore
+	machine Machine
+	// tell gives raft a conf change.
+	tell func(*confChanged)
+}
+
+// Start is part of actors.Behavior.
+func (a *applyActor) Start(actors.Self[*applyWork]) error { return nil }
+
+// Handle applies works in order. Conf changes are told to raft before the batch they are in is handed on, because the
+// store's word that the batch is published lets raft's applied index move.
+func (a *applyActor) Handle(_ actors.Self[*applyWork], works []*applyWork) {
+	for _, w := range works {
+		batch, changes := a.core.apply(w)
+		for _, c := range changes {
+			a.tell(c)
+		}
+		if err := a.machine.Apply(batch); err != nil {
+			actors.Must(errors.Is(err, actors.ErrStopped) || errors.Is(err, ErrStopped),
+				"the state machine refused a batch within its credit: %v", err)
+			w.Abort(err)
+		}
+	}
+}
+
+// Stop is part of actors.Behavior.
+func (a *applyActor) Stop() {}
+
+// applyPolicy refuses what is beyond the credit, which cannot happen.
+var applyPolicy = actors.Batch[*applyWork](
+	actors.Bound{Messages: applyInboxMessagesMax, Bytes: applyInboxBytesMax},
+	actors.Bound{Messages: 1, Bytes: applyInboxBytesMax},
+)
+
+// spawnApply starts the apply actor.
+func spawnApply(sys *actors.System, core applyCore, cfg *Config, tell func(*confChanged)) (
+	actors.Ref[*applyWork], error) {
+	machine := cfg.Machine
+	return actors.Spawn(sys, actors.Spec[*applyWork]{
+		Name:     "raft/apply",
+		Policy:   applyPolicy,
+		Behavior: func() actors.Behavior[*applyWork] { return &applyActor{core: core, machine: machine, tell: tell} },
+		OnPanic:  actors.FailStop,
+		Pinned:   true,
+	})
+}

@@ -1,0 +1,369 @@
+package raftactor
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/raft/v3/raftpb"
+	pb "google.golang.org/protobuf/proto"
+
+	"troupe/proto"
+)
+
+// TestCore_Transcripts replays testdata/core: messages in, effects out. See coreScript for the commands.
+func TestCore_Transcripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/core", func(t *testing.T, path string) {
+		s := &coreScript{}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.run(t, d) })
+	})
+}
+
+// coreScript drives a core. An election begins by itself after 10 to 19 ticks; scripts wait for 19, which is one
+// election whatever the draw. Commands of one directive make one turn:
+//
+//	start voters=(1,2) term= commit= applied= last= snapshot= request-ticks=   a core whose log has entries 1..last
+//	turn          one message per line of input, then the effects of the turn
+//	stop
+//	tally         what was counted since the last time
+//
+// Lines of a turn: propose NAME [size=N] [in-term=T] | conf ID | read NAME | tick N | persisted N | published N |
+// changed INDEX | checkpointed INDEX | saved INDEX | confirm INDEX | recv TYPE from=N term=N [index=] [commit=]
+// [reject]
+type coreScript struct {
+	core  *core
+	names map[uint64]string
+	next  uint64
+	out   strings.Builder
+}
+
+func (s *coreScript) run(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	s.out.Reset()
+	switch d.Cmd {
+	case "start":
+		s.start(t, d)
+		s.print(s.core.advance())
+	case "turn":
+		for _, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+			s.message(t, line)
+		}
+		s.print(s.core.advance())
+	case "stop":
+		s.print(s.core.stop())
+	case "tally":
+		defer func() { s.core.tally = tally{} }()
+		return fmt.Sprintf("%+v\n", s.core.tally)
+	default:
+		t.Fatalf("unknown command %s", d.Cmd)
+	}
+	if s.out.Len() == 0 {
+		return "nothing\n"
+	}
+	return s.out.String()
+}
+
+func (s *coreScript) start(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	var term, commit, applied, last, snapshot uint64
+	requestTicks := 70
+	voters := []uint64{1}
+	for _, a := range d.CmdArgs {
+		switch a.Key {
+		case "voters":
+			voters = nil
+			for _, v := range a.Vals {
+				voters = append(voters, number(t, v))
+			}
+		case "term":
+			a.Scan(t, 0, &term)
+		case "commit":
+			a.Scan(t, 0, &commit)
+		case "applied":
+			a.Scan(t, 0, &applied)
+		case "last":
+			a.Scan(t, 0, &last)
+		case "snapshot":
+			a.Scan(t, 0, &snapshot)
+		case "request-ticks":
+			a.Scan(t, 0, &requestTicks)
+		}
+	}
+	var entries []*raftpb.Entry
+	for i := snapshot + 1; i <= last; i++ {
+		entries = append(entries, testEntry(i, term, fmt.Sprintf("old%d", i)))
+	}
+	hard := &raftpb.HardState{Term: &term, Vote: new(uint64(1)), Commit: &commit}
+	s.names, s.next = map[uint64]string{}, 1000
+	core, err := newCore(coreConfig{
+		member: 1, electionTicks: 10, heartbeatTicks: 1, requestTicks: requestTicks,
+		appliedAtStart: proto.Index(applied), snapshotCount: 10, catchUpEntries: 5,
+		snapshotAtStart: proto.Index(snapshot),
+		log: newMemLog(proto.Index(snapshot), proto.Term(term), hard,
+			&raftpb.ConfState{Voters: voters}, entries),
+		logger: quietLogger{},
+		nextID: func() uint64 { s.next++; return s.next },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.core = core
+}
+
+func number(t *testing.T, text string) uint64 {
+	t.Helper()
+	var n uint64
+	if _, err := fmt.Sscan(text, &n); err != nil {
+		t.Fatalf("%q is no number", text)
+	}
+	return n
+}
+
+// testEntry is an entry with a request whose header id is not one that is waited for.
+func testEntry(index, term uint64, key string) *raftpb.Entry {
+	return &raftpb.Entry{Index: &index, Term: &term, Data: encodedPut(0xf000+index, key, 0)}
+}
+
+func encodedPut(id uint64, key string, size int) []byte {
+	data, err := pb.Marshal(&etcdserverpb.InternalRaftRequest{
+		Header: &etcdserverpb.RequestHeader{ID: id},
+		Put:    &etcdserverpb.PutRequest{Key: []byte(key), Value: make([]byte, size)},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// message hands the core one message.
+func (s *coreScript) message(t *testing.T, line string) {
+	t.Helper()
+	words := strings.Fields(line)
+	args := map[string]string{}
+	for _, w := range words[1:] {
+		key, value, _ := strings.Cut(w, "=")
+		args[key] = value
+	}
+	arg := func(key string) uint64 {
+		if args[key] == "" {
+			return 0
+		}
+		return number(t, args[key])
+	}
+	switch words[0] {
+	case "propose":
+		s.propose(words[1], int(arg("size")), proto.Term(arg("in-term")), args["revoke"] != "")
+	case "conf":
+		s.conf(number(t, words[1]))
+	case "read":
+		s.core.handle(&read{answer: namedRead{s, words[1]}})
+	case "tick":
+		s.core.handle(&tick{int(number(t, words[1]))})
+	case "persisted":
+		s.core.handle(&persisted{number(t, words[1]), roomOf(args, arg)})
+	case "published":
+		s.core.handle(&published{proto.Index(number(t, words[1]))})
+	case "changed":
+		s.changed(number(t, words[1]), arg("node"))
+	case "checkpointed":
+		s.core.handle(&checkpointed{index: proto.Index(number(t, words[1])), term: 1, membership: testMembership(1)})
+	case "saved":
+		s.core.handle(&snapshotSaved{proto.Index(number(t, words[1]))})
+	case "no-room-for-snapshot":
+		s.core.handle(&snapshotFailed{proto.Index(number(t, words[1]))})
+	case "confirm":
+		s.core.handle(&confirmCommit{index: proto.Index(number(t, words[1])), done: func(error) {}})
+	case "recv":
+		_, reject := args["reject"]
+		kind := raftpb.MessageType(raftpb.MessageType_value[words[1]])
+		m := &raftpb.Message{Type: &kind, From: new(arg("from")), To: new(uint64(1)), Term: new(arg("term")),
+			Index: new(arg("index")), LogTerm: new(arg("log-term")), Commit: new(arg("commit")), Reject: &reject}
+		if args["context"] == "beat" { // the reader's position in the leader's queue, as the heartbeat carried it
+			m.Context = []byte{byte(arg("position")), 0, 0, 0, 0, 0, 0, 0}
+		}
+		for i := arg("entries-from"); i != 0 && i <= arg("entries-to"); i++ {
+			m.Entries = append(m.Entries, testEntry(i, arg("entries-term"), "e"))
+		}
+		s.core.handle(&receive{m})
+	default:
+		t.Fatalf("unknown message %q", line)
+	}
+}
+
+// propose proposes a put, or with revoke something of the same size that counts as the end of a lease.
+func (s *coreScript) propose(name string, size int, term proto.Term, revoke bool) {
+	s.next++
+	s.names[s.next] = name
+	request := &etcdserverpb.InternalRaftRequest{Put: &etcdserverpb.PutRequest{}}
+	if revoke {
+		request = &etcdserverpb.InternalRaftRequest{LeaseRevoke: &etcdserverpb.LeaseRevokeRequest{}}
+	}
+	s.core.handle(&propose{id: s.next, request: request, entry: &raftpb.Entry{Data: encodedPut(s.next, name, size)},
+		answer: namedAnswer{s, name}, term: term})
+}
+
+// roomOf is the room that a completion tells of: room=N reserve=N segment=N release=N full=yes. Without room there is
+// no limit.
+func roomOf(args map[string]string, arg func(string) uint64) logRoom {
+	_, limited := args["room"]
+	return logRoom{limited: limited, bytes: int64(arg("room")), reserve: int64(arg("reserve")),
+		segment: int64(arg("segment")), release: proto.Index(arg("release")), full: args["full"] != ""}
+}
+
+func (s *coreScript) conf(node uint64) {
+	s.next++
+	name := fmt.Sprintf("conf%d", node)
+	s.names[s.next] = name
+	data, err := pb.Marshal(&raftpb.ConfChange{Id: &s.next, Type: raftpb.ConfChangeAddNode.Enum(), NodeId: &node})
+	if err != nil {
+		panic(err)
+	}
+	s.core.handle(&propose{id: s.next, entry: &raftpb.Entry{Type: raftpb.EntryConfChange.Enum(), Data: data},
+		answer: namedAnswer{s, name}})
+}
+
+func (s *coreScript) changed(index, node uint64) {
+	m := &confChanged{index: proto.Index(index), result: &proto.Result{}}
+	m.change = &raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: &node}
+	if node == 0 {
+		m.err, m.result = ErrMemberExists, nil
+	}
+	s.core.handle(m)
+}
+
+// namedAnswer and namedRead print what they are answered.
+type namedAnswer struct {
+	s    *coreScript
+	name string
+}
+
+func (a namedAnswer) Send(*proto.Result) { fmt.Fprintf(&a.s.out, "answer %s: ok\n", a.name) }
+func (a namedAnswer) Fail(err error)     { fmt.Fprintf(&a.s.out, "answer %s: %v\n", a.name, err) }
+
+type namedRead struct {
+	s    *coreScript
+	name string
+}
+
+func (a namedRead) Send(i proto.Index) { fmt.Fprintf(&a.s.out, "read %s: index %d\n", a.name, i) }
+func (a namedRead) Fail(err error)     { fmt.Fprintf(&a.s.out, "read %s: %v\n", a.name, err) }
+
+// print writes the effects in their order.
+func (s *coreScript) print(effects []effect) {
+	for _, e := range effects {
+		switch e := e.(type) {
+		case publishStatus:
+			v := e.view.status
+			fmt.Fprintf(&s.out, "publish term=%d leader=%d commit=%d applied=%d", v.Term, v.Leader, v.Commit, v.Applied)
+			for _, f := range []struct {
+				on   bool
+				text string
+			}{
+				{v.LeaderTerm != 0, fmt.Sprintf(" leader-term=%d", v.LeaderTerm)}, {v.Ready, " ready"},
+				{e.view.readable, " readable"}, {v.Learner, " learner"},
+				{v.DiskStalledTicks != 0, fmt.Sprintf(" stalled=%d", v.DiskStalledTicks)}, {v.LogFull, " log-full"},
+			} {
+				if f.on {
+					s.out.WriteString(f.text)
+				}
+			}
+			s.out.WriteString("\n")
+		case persistLog:
+			fmt.Fprintf(&s.out, "persist %d%s%s sync=%v\n", e.append.seq, hardText(e.append.hardState),
+				s.entries(e.append.entries), e.append.mustSync)
+		case confirmLog:
+			fmt.Fprintf(&s.out, "confirm commit >= %d\n", e.confirm.index)
+		case saveSnapshot:
+			fmt.Fprintf(&s.out, "save snapshot %d term %d\n", e.snapshot.record.Index, e.snapshot.record.Term)
+		case handOver:
+			s.handOver(e.work)
+		case sendPeers:
+			for _, m := range e.messages {
+				fmt.Fprintf(&s.out, "send %v to %d term=%d index=%d commit=%d%s\n", m.GetType(), m.GetTo(), m.GetTerm(),
+					m.GetIndex(), m.GetCommit(), s.entries(m.GetEntries()))
+			}
+		case refuse:
+			e.answer.Fail(e.err)
+		case accept:
+			e.answer.Send(e.result)
+		case answerReads:
+			answerAll(e)
+		case noteLeader:
+			fmt.Fprintf(&s.out, "note term %d leader %v\n", e.term, e.leader)
+		case noteStall:
+			fmt.Fprintf(&s.out, "note stall %d\n", e.ticks)
+		case noteSpace:
+			fmt.Fprintf(&s.out, "note space refused=%v room=%d\n", e.refused, e.bytes)
+		case noteSnapshot:
+			fmt.Fprintf(&s.out, "note snapshot %d\n", e.index)
+		default:
+			fmt.Fprintf(&s.out, "unknown effect %T\n", e)
+		}
+	}
+}
+
+func hardText(h *raftpb.HardState) string {
+	if h == nil {
+		return ""
+	}
+	return fmt.Sprintf(" hard{term=%d vote=%d commit=%d}", h.GetTerm(), h.GetVote(), h.GetCommit())
+}
+
+func (s *coreScript) entries(entries []*raftpb.Entry) string {
+	var b strings.Builder
+	for _, e := range entries {
+		fmt.Fprintf(&b, " %d/%d:%s", e.GetTerm(), e.GetIndex(), s.entryName(e))
+	}
+	return b.String()
+}
+
+func (s *coreScript) entryName(e *raftpb.Entry) string {
+	if len(e.Data) == 0 {
+		return "empty"
+	}
+	if e.GetType() == raftpb.EntryConfChange {
+		return "conf"
+	}
+	if name := s.names[requestIDOf(e.Data)]; name != "" {
+		return name
+	}
+	return "other"
+}
+
+func (s *coreScript) handOver(w *applyWork) {
+	fmt.Fprintf(&s.out, "apply%s", s.entries(w.entries))
+	waiters := 0
+	for _, m := range w.waiters {
+		if m != nil {
+			waiters++
+		}
+	}
+	fmt.Fprintf(&s.out, " waiters=%d\n", waiters)
+}
+
+type quietLogger struct{}
+
+func (quietLogger) Debug(...any)                   {}
+func (quietLogger) Debugf(string, ...any)          {}
+func (quietLogger) Info(...any)                    {}
+func (quietLogger) Infof(string, ...any)           {}
+func (quietLogger) Warning(...any)                 {}
+func (quietLogger) Warningf(string, ...any)        {}
+func (quietLogger) Error(...any)                   {}
+func (quietLogger) Errorf(string, ...any)          {}
+func (quietLogger) Panic(v ...any)                 { panic(fmt.Sprint(v...)) }
+func (quietLogger) Panicf(format string, v ...any) { panic(fmt.Sprintf(format, v...)) }
+func (quietLogger) Fatal(v ...any)                 { panic(fmt.Sprint(v...)) }
+func (quietLogger) Fatalf(format string, v ...any) { panic(fmt.Sprintf(format, v...)) }
+
+// testMembership has one voter per id.
+func testMembership(ids ...proto.MemberID) *proto.Membership {
+	m := &proto.Membership{ClusterID: 7}
+	for _, id := range ids {
+		m.Members = append(m.Members, proto.Member{ID: id, Name: fmt.Sprintf("m%d", id),
+			PeerURLs: []string{fmt.Sprintf("http://10.0.0.%d:2380", id)}})
+	}
+	return m
+}
