@@ -1,0 +1,112 @@
+package gateway
+
+import (
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"troupe/actors"
+	"troupe/leaseactor"
+	"troupe/raftactor"
+	"troupe/storeactor"
+	"troupe/watchactor"
+)
+
+// errorLines is THE table: what each exported error of every room is on the wire. A nil wire means that the error never
+// reaches a client (it ends the start of the member, or an actor) and would arrive as Unknown with its text.
+var errorLines = []mapping{
+	{"gateway.ErrUnknownAlarm", ErrUnknownAlarm, statusUnknownAlarm},
+	{"gateway.ErrInvalidClientVersion", ErrInvalidClientVersion, rpctypes.ErrGRPCInvalidClientAPIVersion},
+	{"gateway.ErrNoSpace", ErrNoSpace, rpctypes.ErrGRPCNoSpace},
+	{"gateway.ErrNoLeader", ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+	{"gateway.ErrNotForLearner", ErrNotForLearner, rpctypes.ErrGRPCNotSupportedForLearner},
+	{"gateway.ErrTooManyAnswers", ErrTooManyAnswers, statusTooManyRequests},
+	{"gateway.ErrTooManyCalls", ErrTooManyCalls, statusTooManyRequests},
+	{"gateway.ErrNotReady", ErrNotReady, statusNotReady},
+	{"gateway.ErrDraining", ErrDraining, rpctypes.ErrGRPCStopped},
+	{"gateway.ErrWatchCanceled", ErrWatchCanceled, rpctypes.ErrGRPCWatchCanceled},
+	{"gateway.ErrNotImplemented", ErrNotImplemented, statusNotImplemented},
+	{"gateway.ErrLockExpired", ErrLockExpired, statusLockExpired},
+	{"gateway.ErrCandidateExpired", ErrCandidateExpired, statusCandidateExpired},
+	{"gateway.ErrElectionNotLeader", ErrElectionNotLeader, statusNotElected},
+	{"gateway.ErrElectionNoLeader", ErrElectionNoLeader, statusNobodyElected},
+	{"gateway.ErrLeaderMissing", ErrLeaderMissing, statusLeaderMissing},
+	{"gateway.ErrNotEnoughStarted", ErrNotEnoughStarted, statusNotEnoughStarted},
+	{"gateway.ErrAuthEnabled", ErrAuthEnabled, statusAuthEnabled},
+	{"gateway.ErrTooManyReports", ErrTooManyReports, statusTooManyReports},
+	{"gateway.ErrBadConfig", ErrBadConfig, nil},
+
+	{"actors.ErrFull", actors.ErrFull, statusTooManyRequests},
+	{"actors.ErrDropped", actors.ErrDropped, statusTooManyRequests},
+	{"actors.ErrStopped", actors.ErrStopped, rpctypes.ErrGRPCStopped},
+	{"actors.ErrNameTaken", actors.ErrNameTaken, nil},
+	{"actors.ErrSpecInvalid", actors.ErrSpecInvalid, nil},
+	{"actors.ErrPanicked", actors.ErrPanicked, nil},
+
+	{"raftactor.ErrTooManyRequests", raftactor.ErrTooManyRequests, statusTooManyRequests},
+	{"raftactor.ErrRequestTooLarge", raftactor.ErrRequestTooLarge, rpctypes.ErrGRPCRequestTooLarge},
+	{"raftactor.ErrTimeout", raftactor.ErrTimeout, rpctypes.ErrGRPCTimeout},
+	{"raftactor.ErrTimeoutLeaderFail", raftactor.ErrTimeoutLeaderFail, rpctypes.ErrGRPCTimeoutDueToLeaderFail},
+	{"raftactor.ErrNoLeader", raftactor.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
+	{"raftactor.ErrNotLeader", raftactor.ErrNotLeader, rpctypes.ErrGRPCNotLeader},
+	{"raftactor.ErrStopped", raftactor.ErrStopped, rpctypes.ErrGRPCStopped},
+	{"raftactor.ErrDiskStalled", raftactor.ErrDiskStalled, statusDiskStalled},
+	{"raftactor.ErrNoSpace", raftactor.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
+	{"raftactor.ErrInvalidRequest", raftactor.ErrInvalidRequest, statusInvalidRequest},
+	{"raftactor.ErrMemberRemoved", raftactor.ErrMemberRemoved, rpctypes.ErrGRPCMemberNotFound},
+	{"raftactor.ErrMemberExists", raftactor.ErrMemberExists, rpctypes.ErrGRPCMemberExist},
+	{"raftactor.ErrMemberNotFound", raftactor.ErrMemberNotFound, rpctypes.ErrGRPCMemberNotFound},
+	{"raftactor.ErrPeerURLExists", raftactor.ErrPeerURLExists, rpctypes.ErrGRPCPeerURLExist},
+	{"raftactor.ErrMemberNotLearner", raftactor.ErrMemberNotLearner, rpctypes.ErrGRPCMemberNotLearner},
+	{"raftactor.ErrTooManyLearners", raftactor.ErrTooManyLearners, rpctypes.ErrGRPCTooManyLearners},
+	{"raftactor.ErrConfig", raftactor.ErrConfig, nil},
+	{"raftactor.ErrFileBehindLog", raftactor.ErrFileBehindLog, nil},
+	{"raftactor.ErrFileAheadOfLog", raftactor.ErrFileAheadOfLog, nil},
+	{"raftactor.ErrLearnerAlone", raftactor.ErrLearnerAlone, nil},
+	{"raftactor.ErrRemovedAlone", raftactor.ErrRemovedAlone, nil},
+	{"raftactor.ErrLogLocked", raftactor.ErrLogLocked, nil},
+	{"raftactor.ErrLogDamaged", raftactor.ErrLogDamaged, nil},
+	{"raftactor.ErrLogMissing", raftactor.ErrLogMissing, nil},
+	{"raftactor.ErrLogExists", raftactor.ErrLogExists, nil},
+	{"raftactor.ErrLogDirNotEmpty", raftactor.ErrLogDirNotEmpty, nil},
+	{"raftactor.ErrNoSnapshotFile", raftactor.ErrNoSnapshotFile, nil},
+	{"raftactor.ErrSnapshotFileDamaged", raftactor.ErrSnapshotFileDamaged, nil},
+
+	{"storeactor.ErrCompacted", storeactor.ErrCompacted, rpctypes.ErrGRPCCompacted},
+	{"storeactor.ErrFutureRevision", storeactor.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},
+	{"storeactor.ErrKeyNotFound", storeactor.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound},
+	{"storeactor.ErrLeaseNotFound", storeactor.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound},
+	{"storeactor.ErrLeaseExists", storeactor.ErrLeaseExists, rpctypes.ErrGRPCLeaseExist},
+	{"storeactor.ErrLeaseTTLTooLarge", storeactor.ErrLeaseTTLTooLarge, rpctypes.ErrGRPCLeaseTTLTooLarge},
+	{"storeactor.ErrNoSpace", storeactor.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
+	{"storeactor.ErrCorrupt", storeactor.ErrCorrupt, rpctypes.ErrGRPCCorrupt},
+	{"storeactor.ErrAuthNotEnabled", storeactor.ErrAuthNotEnabled, rpctypes.ErrGRPCAuthNotEnabled},
+	{"storeactor.ErrAuthUnsupported", storeactor.ErrAuthUnsupported, statusNotImplemented},
+	{"storeactor.ErrKeyEmpty", storeactor.ErrKeyEmpty, rpctypes.ErrGRPCEmptyKey},
+	{"storeactor.ErrSortOption", storeactor.ErrSortOption, rpctypes.ErrGRPCInvalidSortOption},
+	{"storeactor.ErrValueProvided", storeactor.ErrValueProvided, rpctypes.ErrGRPCValueProvided},
+	{"storeactor.ErrLeaseProvided", storeactor.ErrLeaseProvided, rpctypes.ErrGRPCLeaseProvided},
+	{"storeactor.ErrTooManyOps", storeactor.ErrTooManyOps, rpctypes.ErrGRPCTooManyOps},
+	{"storeactor.ErrDuplicateKey", storeactor.ErrDuplicateKey, rpctypes.ErrGRPCDuplicateKey},
+	{"storeactor.ErrUnknownEnum", storeactor.ErrUnknownEnum, statusUnknownEnum},
+	{"storeactor.ErrChunkOrder", storeactor.ErrChunkOrder, statusChunkOrder},
+	{"storeactor.ErrChunkFilters", storeactor.ErrChunkFilters, statusChunkFilters},
+	{"storeactor.ErrStopped", storeactor.ErrStopped, rpctypes.ErrGRPCStopped},
+	{"storeactor.ErrFileClosed", storeactor.ErrFileClosed, rpctypes.ErrGRPCStopped},
+	{"storeactor.ErrViewCutOff", storeactor.ErrViewCutOff, statusReadInterrupted},
+	{"storeactor.ErrDiskFull", storeactor.ErrDiskFull, rpctypes.ErrGRPCNoSpace},
+	{"storeactor.ErrDefragmentationsWaiting", storeactor.ErrDefragmentationsWaiting, statusTooManyRequests},
+	{"storeactor.ErrSnapshotsOpen", storeactor.ErrSnapshotsOpen, statusSnapshotsOpen},
+	{"storeactor.ErrHashesWaiting", storeactor.ErrHashesWaiting, statusTooManyRequests},
+	{"storeactor.ErrFileLocked", storeactor.ErrFileLocked, nil},
+	{"storeactor.ErrFileDamaged", storeactor.ErrFileDamaged, nil},
+
+	{"watchactor.ErrCompacted", watchactor.ErrCompacted, rpctypes.ErrGRPCCompacted},
+	{"watchactor.ErrRestarted", watchactor.ErrRestarted, statusWatchRestarted},
+	{"watchactor.ErrStreamFailed", watchactor.ErrStreamFailed, statusWatchRestarted},
+	{"watchactor.ErrClosed", watchactor.ErrClosed, rpctypes.ErrGRPCWatchCanceled},
+	{"watchactor.ErrStopped", watchactor.ErrStopped, rpctypes.ErrGRPCStopped},
+
+	{"leaseactor.ErrNotPrimary", leaseactor.ErrNotPrimary, statusNotPrimary},
+	{"leaseactor.ErrBusy", leaseactor.ErrBusy, statusTooManyRequests},
+	{"leaseactor.ErrStopped", leaseactor.ErrStopped, rpctypes.ErrGRPCStopped},
+	{"leaseactor.ErrConfigInvalid", leaseactor.ErrConfigInvalid, nil},
+}

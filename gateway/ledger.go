@@ -1,0 +1,261 @@
+package gateway
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/mem"
+)
+
+// ledger bounds the bytes of large answers that exist at the same time. A reader enters the size of its answer before
+// the answer exists (gather.go) and waits, in order of arrival, until it fits; the bytes are struck as gRPC frees what
+// it has written (claim.go). The naive way, to bound the number of requests, bounds nothing: one list may be a thousand
+// times another.
+//
+// Small answers do not wait behind large ones: a part of the bound is theirs alone, and they pass the queue. Otherwise
+// a few lists whose clients read slowly would keep everybody from getting a key.
+type ledger struct {
+	max      int64
+	small    int64 // below this size an answer is small
+	waiting  int
+	patience time.Duration
+
+	mu    sync.Mutex
+	inUse int64
+	queue list.List     // of *ledgerEntry
+	empty chan struct{} // not nil while somebody waits for the end of all answers
+
+	highWater    int64     // of inUse
+	refused      uint64    // those who gave up waiting for room, or could not even wait
+	lastAdmitted time.Time // when somebody who waited was let in last
+}
+
+type ledgerEntry struct {
+	bytes    int64
+	admitted chan struct{}
+}
+
+func newLedger(bytesMax int64) *ledger {
+	return &ledger{max: bytesMax, small: min(lentBytesMin, bytesMax/smallAnswersMin), waiting: answerWaitersMax,
+		patience: answerWaitMax}
+}
+
+// enter takes that many bytes. An answer larger than what there is for it is admitted when it is alone. It fails with
+// ErrTooManyAnswers when too many wait already or nobody has been let in for answerWaitMax, and with the context's
+// cause when that ends first.
+func (l *ledger) enter(ctx context.Context, bytes int64) error {
+	l.mu.Lock()
+	if (l.queue.Len() == 0 || bytes < l.small) && l.fits(bytes) {
+		l.take(bytes)
+		l.mu.Unlock()
+		return nil
+	}
+	if l.queue.Len() >= l.waiting {
+		l.refused++
+		l.mu.Unlock()
+		return ErrTooManyAnswers
+	}
+	entry := &ledgerEntry{bytes: bytes, admitted: make(chan struct{})}
+	element := l.queue.PushBack(entry)
+	l.mu.Unlock()
+
+	reason := l.wait(ctx, entry)
+	if reason == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-entry.admitted:
+		return nil // admitted while giving up: the bytes are ours, and the answer may as well be made
+	default:
+		l.queue.Remove(element)
+		l.refused++
+		l.admit()
+		return reason
+	}
+}
+
+// wait waits until an entry is admitted, and gives the reason for giving up otherwise.
+func (l *ledger) wait(ctx context.Context, entry *ledgerEntry) error {
+	timer := time.NewTimer(l.patience)
+	defer timer.Stop()
+	began := time.Now()
+	for {
+		select {
+		case <-entry.admitted:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case now := <-timer.C:
+			l.mu.Lock()
+			progress := l.lastAdmitted
+			l.mu.Unlock()
+			if progress.Before(began) {
+				progress = began
+			}
+			left := l.patience - now.Sub(progress)
+			if left <= 0 {
+				return ErrTooManyAnswers
+			}
+			timer.Reset(left)
+		}
+	}
+}
+
+// extend takes more bytes for an answer that has some already, or none, and reports whether they fit now. One that has
+// none does not overtake those who wait, unless it is small; one that has some may, because it ends the sooner.
+func (l *ledger) extend(has, more int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	overtakes := has == 0 && l.queue.Len() > 0 && more >= l.small
+	if overtakes || l.inUse != has && l.inUse+more > l.bound(has+more) {
+		return false
+	}
+	l.take(more)
+	return true
+}
+
+// take enters bytes. The caller holds the lock.
+func (l *ledger) take(bytes int64) {
+	l.inUse += bytes
+	l.highWater = max(l.highWater, l.inUse)
+}
+
+// enterNow takes that many bytes without asking whether they fit: those of a write, which has happened and must be
+// answered. Readers wait the longer.
+func (l *ledger) enterNow(bytes int64) {
+	l.mu.Lock()
+	l.take(bytes)
+	l.mu.Unlock()
+}
+
+// leave gives bytes back.
+func (l *ledger) leave(bytes int64) {
+	if bytes == 0 {
+		return
+	}
+	l.mu.Lock()
+	l.inUse -= bytes
+	l.admit()
+	if l.inUse == 0 && l.empty != nil {
+		close(l.empty)
+		l.empty = nil
+	}
+	l.mu.Unlock()
+}
+
+// whenEmpty is closed when no bytes are in use, now or as soon as the last are given back.
+func (l *ledger) whenEmpty() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.inUse == 0 {
+		closed := make(chan struct{})
+		close(closed)
+		return closed
+	}
+	if l.empty == nil {
+		l.empty = make(chan struct{})
+	}
+	return l.empty
+}
+
+// admit lets in as many of those who wait as fit, in order. The caller holds the lock.
+func (l *ledger) admit() {
+	for front := l.queue.Front(); front != nil; front = l.queue.Front() {
+		entry := front.Value.(*ledgerEntry)
+		if !l.fits(entry.bytes) {
+			return
+		}
+		l.take(entry.bytes)
+		l.lastAdmitted = time.Now()
+		l.queue.Remove(front)
+		close(entry.admitted)
+	}
+}
+
+func (l *ledger) fits(bytes int64) bool { return l.inUse == 0 || l.inUse+bytes <= l.bound(bytes) }
+
+// bound is what may be in use with an answer of that size.
+func (l *ledger) bound(bytes int64) int64 {
+	if bytes < l.small || l.small == 0 {
+		return l.max
+	}
+	return l.max - l.max/smallAnswersShare
+}
+
+// inFlight gives the bytes entered and the number of readers that wait, for metrics and tests.
+func (l *ledger) inFlight() (bytes int64, waiting int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inUse, l.queue.Len()
+}
+
+// ledgerNumbers are the numbers of a ledger at one moment.
+type ledgerNumbers struct {
+	inUse, max, highWater int64
+	waiting               int
+	refused               uint64
+}
+
+func (l *ledger) numbers() ledgerNumbers {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return ledgerNumbers{inUse: l.inUse, max: l.max, highWater: l.highWater, waiting: l.queue.Len(), refused: l.refused}
+}
+
+// chunkPool makes the buffers of large answers: chunks of one size, so that they are reused whatever the answers'
+// sizes, and each is free again as soon as gRPC has written it.
+type chunkPool struct{ pool sync.Pool }
+
+func newChunkPool() *chunkPool {
+	return &chunkPool{pool: sync.Pool{New: func() any {
+		b := make([]byte, chunkBytes)
+		return &b
+	}}}
+}
+
+// Get gives one chunk; it implements mem.BufferPool.
+func (p *chunkPool) Get(length int) *[]byte {
+	b := p.pool.Get().(*[]byte)
+	*b = (*b)[:length]
+	return b
+}
+
+// Put takes a chunk back.
+func (p *chunkPool) Put(b *[]byte) { p.pool.Put(b) }
+
+// fill copies a prefix and the bodies of an answer into chunks.
+func (p *chunkPool) fill(size int, prefix []byte, a *answer) mem.BufferSlice {
+	out := make(mem.BufferSlice, 0, (size+chunkBytes-1)/chunkBytes)
+	var current *[]byte
+	used := 0
+	write := func(pieces ...[]byte) {
+		for _, piece := range pieces {
+			for len(piece) > 0 {
+				if current == nil {
+					current, used = p.Get(chunkBytes), 0
+				}
+				n := copy((*current)[used:], piece)
+				used += n
+				piece = piece[n:]
+				if used == chunkBytes {
+					out = append(out, mem.NewBuffer(current, p))
+					current = nil
+				}
+			}
+		}
+	}
+	write(prefix)
+	write(a.body.Pieces...)
+	for i := range a.more {
+		write(a.more[i].Pieces...)
+	}
+	if current != nil {
+		*current = (*current)[:used]
+		out = append(out, mem.NewBuffer(current, p))
+	}
+	return out
+}

@@ -1,0 +1,239 @@
+package gateway
+
+import (
+	"bufio"
+	"container/list"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// http2Preface is what every HTTP/2 connection starts with (RFC 9113, section 3.4). gRPC clients send it at once.
+const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// After the preface comes a SETTINGS frame (RFC 9113, sections 3.4, 4.1 and 6.5): three bytes of length, the type, then
+// five bytes that do not matter here.
+const (
+	http2FrameHeaderBytes = 9
+	http2FrameSettings    = 4
+)
+
+// splitter takes the connections of one port and gives each to one of two listeners by its first bytes: gRPC speaks
+// HTTP/2, everything else is tried as HTTP/1.1, which answers garbage with 400.
+//
+// A connection that has not shown its protocol is half open, and so is one that has not sent the SETTINGS after an
+// HTTP/2 preface: gRPC would hold its own end up for it. Half-open ones have a deadline, and when there are too many
+// the oldest is closed. Making new ones wait instead would let a handful of silent connections shut everybody out.
+type splitter struct {
+	base  net.Listener
+	http1 *handoff
+	http2 *handoff
+	// paused, if set, is told why accepting rests for a moment.
+	paused func(error)
+	// pass, if set, decides whether a connection is served, now that it has shown what it speaks.
+	pass func(conn net.Conn, grpc bool) bool
+
+	mu      sync.Mutex
+	closed  bool
+	sniffed list.List // of net.Conn, oldest first
+	wait    sync.WaitGroup
+}
+
+// errRefused ends a connection for which there is no place.
+var errRefused = errors.New("gateway: too many connections")
+
+func newSplitter(base net.Listener) *splitter {
+	return &splitter{base: base, http1: newHandoff(base.Addr()), http2: newHandoff(base.Addr())}
+}
+
+// run accepts until the port fails or close is called; nil after close. Both listeners are closed when it returns.
+func (s *splitter) run() error {
+	defer s.wait.Wait()
+	defer s.close()
+	for {
+		conn, err := s.base.Accept()
+		if err != nil {
+			s.mu.Lock()
+			closed := s.closed
+			s.mu.Unlock()
+			if closed {
+				return nil
+			}
+			var temporary interface{ Temporary() bool }
+			if errors.As(err, &temporary) && temporary.Temporary() {
+				if s.paused != nil {
+					s.paused(err)
+				}
+				time.Sleep(acceptPause) // out of file descriptors: let some be closed
+				continue
+			}
+			return err
+		}
+		element := s.admit(conn)
+		if element == nil {
+			_ = conn.Close()
+			continue
+		}
+		s.wait.Go(func() { s.sniff(conn, element) })
+	}
+}
+
+// admit enters a connection in the list of half-open ones, or gives nil when the splitter is closed.
+func (s *splitter) admit(conn net.Conn) *list.Element {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	if s.sniffed.Len() >= sniffedConnectionsMax {
+		oldest := s.sniffed.Front()
+		_ = oldest.Value.(net.Conn).Close() // its goroutine takes it out of the list
+		s.sniffed.MoveToBack(oldest)
+	}
+	return s.sniffed.PushBack(conn)
+}
+
+// sniff reads until the protocol is known and hands the connection on. It reads as little as decides: one byte is
+// enough for most HTTP/1.1 requests, and the preface may arrive in pieces.
+func (s *splitter) sniff(conn net.Conn, element *list.Element) {
+	_ = conn.SetReadDeadline(time.Now().Add(sniffTimeout))
+	reader := bufio.NewReaderSize(conn, sniffBufferBytes)
+	target, err := s.choose(reader)
+	s.mu.Lock()
+	s.sniffed.Remove(element)
+	s.mu.Unlock()
+	if err == nil && s.pass != nil && !s.pass(conn, target == s.http2) {
+		err = errRefused
+	}
+	if err != nil || conn.SetReadDeadline(time.Time{}) != nil || !target.give(&peekedConn{Conn: conn, reader: reader}) {
+		_ = conn.Close()
+	}
+}
+
+// choose compares the first bytes with the preface, growing the look only while they agree.
+func (s *splitter) choose(reader *bufio.Reader) (*handoff, error) {
+	for n := 1; ; n++ {
+		if _, err := reader.Peek(n); err != nil {
+			return nil, err
+		}
+		n = min(reader.Buffered(), len(http2Preface))
+		seen, err := reader.Peek(n)
+		if err != nil {
+			return nil, err
+		}
+		if string(seen) != http2Preface[:n] {
+			return s.http1, nil
+		}
+		if n == len(http2Preface) {
+			return s.http2, awaitSettings(reader)
+		}
+	}
+}
+
+// awaitSettings reads on until the first frame after the preface is whole. What is no SETTINGS frame, or one larger
+// than any client sends, is left for gRPC to judge.
+func awaitSettings(reader *bufio.Reader) error {
+	const before = len(http2Preface) + http2FrameHeaderBytes
+	seen, err := reader.Peek(before)
+	if err != nil {
+		return err
+	}
+	header := seen[len(http2Preface):]
+	length := int(header[0])<<16 | int(header[1])<<8 | int(header[2])
+	if header[3] != http2FrameSettings || length > sniffBufferBytes-before {
+		return nil
+	}
+	_, err = reader.Peek(before + length)
+	return err
+}
+
+// close stops accepting and closes what is half open. Connections handed on live until their servers end them.
+func (s *splitter) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	_ = s.base.Close()
+	for e := s.sniffed.Front(); e != nil; e = e.Next() {
+		_ = e.Value.(net.Conn).Close()
+	}
+	_ = s.http1.Close()
+	_ = s.http2.Close()
+}
+
+// handoff is a listener that is given its connections.
+type handoff struct {
+	addr  net.Addr
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newHandoff(addr net.Addr) *handoff {
+	return &handoff{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+// give hands a connection to whoever accepts, and reports false when nobody does any more.
+func (h *handoff) give(conn net.Conn) bool {
+	select {
+	case h.conns <- conn:
+		return true
+	case <-h.done:
+		return false
+	}
+}
+
+// Accept implements net.Listener.
+func (h *handoff) Accept() (net.Conn, error) {
+	select {
+	case conn := <-h.conns:
+		return conn, nil
+	case <-h.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (h *handoff) Close() error {
+	h.once.Do(func() { close(h.done) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (h *handoff) Addr() net.Addr { return h.addr }
+
+// peekedConn gives back what was read from a connection while its protocol was looked for, then is the connection.
+type peekedConn struct {
+	net.Conn
+	reader *bufio.Reader // nil once it is empty
+	acks   ackJoiner
+}
+
+// Write implements net.Conn.
+func (c *peekedConn) Write(p []byte) (int, error) { return c.acks.write(c.Conn, p) }
+
+// Read implements net.Conn. It is called by one goroutine.
+func (c *peekedConn) Read(p []byte) (int, error) {
+	if c.reader == nil {
+		return c.Conn.Read(p)
+	}
+	n, err := c.reader.Read(p[:min(len(p), c.reader.Buffered())])
+	if c.reader.Buffered() == 0 {
+		c.reader = nil
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil // an empty buffer, not the end of the connection
+	}
+	return n, err
+}
+
+// halfOpen is the number of connections that have not shown their protocol.
+func (s *splitter) halfOpen() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sniffed.Len()
+}
