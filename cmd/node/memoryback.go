@@ -1,0 +1,112 @@
+package node
+
+import (
+	"context"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+// A member that has nothing to do does not collect either: after a load, or a start, which reads the whole index, it
+// would hold as much garbage as it holds data, and the pages behind both, until somebody works again. So when it has
+// been calm for a while and holds much more than is alive, it collects once and gives the pages back to the system.
+const (
+	// memoryLook is how often it looks, memoryCalmLooks how many looks in a row have to be calm: less CPU used than
+	// memoryCalmLoad, in processors.
+	memoryLook      = 2 * time.Second
+	memoryCalmLooks = 2
+	memoryCalmLoad  = 0.2
+	// memoryExcessMin and memoryExcessShare are how much more than the live heap is worth a collection: what the collector
+	// lets a small heap grow by anyway, and a quarter of a large one.
+	memoryExcessMin   = heapSlackBytes
+	memoryExcessShare = 4
+	// memoryGrowthMin is how much more must have come together since the last time: what fragmentation holds cannot be
+	// given back, and is not tried for again and again.
+	memoryGrowthMin = 32 << 20
+)
+
+// heldMemory is what a look finds.
+type heldMemory struct {
+	// live is what the last collection found alive, held what the heap holds of the system's memory.
+	live, held uint64
+	period     time.Duration
+	cpu        time.Duration
+}
+
+// memoryBack decides when memory is given back. It is a pure core.
+type memoryBack struct {
+	calm int
+	left uint64 // what was held beyond the live heap after the last time
+}
+
+// due takes a look and says whether memory should be given back now.
+func (b *memoryBack) due(h heldMemory) bool {
+	if b.calm++; float64(h.cpu) > memoryCalmLoad*float64(h.period) {
+		b.calm = 0
+	}
+	excess := h.held - min(h.live, h.held)
+	b.left = min(b.left, excess)
+	return b.calm >= memoryCalmLooks && excess > max(memoryExcessMin, h.live/memoryExcessShare) &&
+		excess > b.left+memoryGrowthMin
+}
+
+// done notes what is still held after memory was given back.
+func (b *memoryBack) done(h heldMemory) { b.left, b.calm = h.held-min(h.live, h.held), 0 }
+
+// giveMemoryBack looks until ctx ends. It leaves alone what the operator has set by GOGC.
+func giveMemoryBack(ctx context.Context) {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	go func() {
+		var b memoryBack
+		m := newMemoryMeter()
+		tick := time.NewTicker(memoryLook)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			if b.due(m.read()) {
+				debug.FreeOSMemory()
+				b.done(m.read())
+			}
+		}
+	}()
+}
+
+// memoryMeter reads what the heap holds, and the CPU used since the last look.
+type memoryMeter struct {
+	at     time.Time
+	cpu    time.Duration
+	sample [4]metrics.Sample
+}
+
+func newMemoryMeter() *memoryMeter {
+	m := &memoryMeter{sample: [4]metrics.Sample{
+		{Name: liveHeapMetric}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+	}}
+	m.read()
+	return m
+}
+
+func (m *memoryMeter) read() heldMemory {
+	now, cpu := time.Now(), processCPU()
+	metrics.Read(m.sample[:])
+	h := heldMemory{period: now.Sub(m.at), cpu: cpu - m.cpu}
+	for i, s := range m.sample {
+		switch {
+		case s.Value.Kind() != metrics.KindUint64: // unknown to this version of Go: nothing is ever due
+		case i == 0:
+			h.live = s.Value.Uint64()
+		default:
+			h.held += s.Value.Uint64()
+		}
+	}
+	m.at, m.cpu = now, cpu
+	return h
+}

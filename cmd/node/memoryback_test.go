@@ -1,0 +1,71 @@
+package node
+
+import (
+	"runtime"
+	"runtime/debug"
+	"testing"
+)
+
+const mebibyte = 1 << 20
+
+func TestMemoryBack_IsDueWhenCalmAndMuchIsHeld(t *testing.T) {
+	look := func(live, held uint64) heldMemory {
+		return heldMemory{live: live * mebibyte, held: held * mebibyte, period: memoryLook, cpu: memoryLook / 100}
+	}
+	busy := look(200, 400)
+	busy.cpu = memoryLook / 2
+	for name, c := range map[string]struct {
+		looks []heldMemory
+		due   bool
+	}{
+		"much garbage, calm":              {[]heldMemory{look(200, 400), look(200, 400)}, true},
+		"calm for one look only":          {[]heldMemory{busy, look(200, 400)}, false},
+		"busy":                            {[]heldMemory{look(200, 400), busy}, false},
+		"a small heap may hold its slack": {[]heldMemory{look(10, 50), look(10, 50)}, false},
+		"a quarter more is usual":         {[]heldMemory{look(400, 490), look(400, 490)}, false},
+	} {
+		var b memoryBack
+		due := false
+		for _, l := range c.looks {
+			due = b.due(l)
+		}
+		if due != c.due {
+			t.Errorf("%s: due is %v", name, due)
+		}
+	}
+}
+
+func TestMemoryBack_DoesNotTryAgainForWhatStays(t *testing.T) {
+	var b memoryBack
+	look := heldMemory{live: 100 * mebibyte, held: 200 * mebibyte, period: memoryLook}
+	b.done(look)
+	for range 10 {
+		if b.due(look) {
+			t.Fatal("due again though nothing has changed")
+		}
+	}
+	look.held += 2 * memoryGrowthMin
+	if !b.due(look) {
+		t.Fatal("not due though more has come together")
+	}
+}
+
+func TestMemoryBack_MeterSeesGarbage(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	debug.FreeOSMemory()
+	m := newMemoryMeter()
+	before := m.read()
+	garbage := make([][]byte, 64)
+	for i := range garbage {
+		garbage[i] = make([]byte, mebibyte)
+	}
+	full := m.read()
+	runtime.KeepAlive(garbage) // until here
+	if full.held < before.held+32*mebibyte {
+		t.Fatalf("64 MiB more, and held went from %d to %d", before.held, full.held)
+	}
+	debug.FreeOSMemory()
+	if after := m.read(); after.held > full.held-32*mebibyte || after.period <= 0 || after.cpu <= 0 {
+		t.Fatalf("after a collection %+v, before %+v", after, full)
+	}
+}

@@ -1,0 +1,186 @@
+package node
+
+import (
+	"context"
+	"math"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"syscall"
+	"time"
+)
+
+// A member that answers a few hundred requests a second spends more on waking threads than on the requests: each
+// message between goroutines lets the scheduler start another thread to look for work that the first has already done.
+// With a part of the processors it does not. Measured on two cores, a put by a lone client costs a fifth less CPU and
+// takes as long. So while there is little to do, Go gets a part of the processors, and all of them as soon as
+// goroutines wait.
+const (
+	// processorsLightDivisor gives the share of the processors for little load: a quarter, but at least one.
+	processorsLightDivisor = 4
+	// lightLoadMax is the use of CPU, in processors, below which the load is called light, and lightAfter how long it has
+	// to be. It is less than one processor can do, so that the change does not bring on the next one.
+	lightLoadMax = 0.75
+	lightAfter   = time.Second
+	// lightHeapMax is up to which live heap few processors are enough. They are taken back only when no collection is
+	// under way, and with few of them a collection of a large heap takes long.
+	lightHeapMax = 64 << 20
+	// fullLoadMin is the use of the light share at which all processors are taken back.
+	fullLoadMin = 0.85
+	// waitLong is how long a goroutine may wait for a processor; all are taken back when more than one in waitedShare
+	// has waited longer, of at least waitedMin.
+	waitLong    = 1e-3 // seconds, as the runtime's histogram counts
+	waitedShare = 20
+	waitedMin   = 20
+	// pressedLooks is how many looks in a row must find that: one pause of the disk makes goroutines wait, too.
+	pressedLooks = 2
+	// steadyAfter is how long all processors are kept once they were taken back.
+	steadyAfter = 5 * time.Second
+	// The load is looked at this often: with all processors; with few of them; with few, and nearly nothing to do.
+	lookAtAll  = 250 * time.Millisecond
+	lookAtFew  = 20 * time.Millisecond
+	lookAtIdle = 100 * time.Millisecond
+	idleLoad   = 0.02
+
+	waitMetric = "/sched/latencies:seconds"
+)
+
+// load is what happened since the last look.
+type load struct {
+	period time.Duration
+	cpu    time.Duration // used by the process, in user and kernel mode
+	// scheduled counts the times that a goroutine got a processor, waited those that had to wait longer than waitLong.
+	scheduled, waited uint64
+	// tidying says that housekeeping is under way: much work that nobody waits for and that must not be in the way.
+	tidying bool
+	// live is the live heap, in bytes.
+	live uint64
+}
+
+// heavy reports whether all processors are needed, however little is asked.
+func (l *load) heavy() bool { return l.tidying || l.live > lightHeapMax }
+
+// processors decides how many processors Go uses. It is a pure core: it is told of the load and says what to do.
+type processors struct {
+	all, few int
+
+	light   bool // few are in use
+	pressed int  // looks in a row that found few not to be enough
+	calm    time.Duration
+	held    time.Duration // how long all are still kept
+}
+
+func newProcessors(all int) *processors {
+	return &processors{all: all, few: max(1, all/processorsLightDivisor), held: lightAfter}
+}
+
+// next takes the load of a period and returns whether few processors are enough from now on, and when to look again.
+func (p *processors) next(l load) (light bool, look time.Duration) {
+	used := float64(l.cpu) / float64(max(l.period, 1))
+	if p.light {
+		waiting := l.scheduled >= waitedMin && l.waited*waitedShare > l.scheduled
+		if p.pressed++; l.heavy() {
+			p.pressed = pressedLooks
+		} else if !waiting && used <= fullLoadMin*float64(p.few) {
+			p.pressed = 0
+		}
+		if p.pressed >= pressedLooks {
+			p.pressed = 0
+			p.light, p.calm, p.held = false, 0, steadyAfter
+			return false, lookAtAll
+		}
+		if used < idleLoad {
+			return true, lookAtIdle
+		}
+		return true, lookAtFew
+	}
+	p.held -= l.period
+	if p.calm += l.period; l.heavy() || used > lightLoadMax*float64(p.few) {
+		p.calm = 0
+	}
+	if p.few < p.all && p.held <= 0 && p.calm >= lightAfter {
+		p.light = true
+		return true, lookAtFew
+	}
+	return false, lookAtAll
+}
+
+// tuneProcessors lets the number of processors follow the load until ctx ends; then Go has all of them again. It leaves
+// alone what the operator has set by GOMAXPROCS. tidying says whether housekeeping is under way.
+func tuneProcessors(ctx context.Context, tidying func() bool) {
+	all := runtime.GOMAXPROCS(0)
+	if os.Getenv("GOMAXPROCS") != "" || all == 1 {
+		return
+	}
+	go func() {
+		defer runtime.SetDefaultGOMAXPROCS()
+		p, m := newProcessors(all), newLoadMeter()
+		timer := time.NewTimer(lookAtAll)
+		defer timer.Stop()
+		for was := false; ; {
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return
+			}
+			now := m.read()
+			now.tidying = tidying()
+			light, look := p.next(now)
+			switch {
+			case light && !was:
+				if now := runtime.GOMAXPROCS(0); now != p.all { // the container's limit has changed
+					p.all, p.few = now, max(1, now/processorsLightDivisor)
+				}
+				runtime.GOMAXPROCS(p.few)
+			case was && !light:
+				runtime.SetDefaultGOMAXPROCS()
+			}
+			was = light
+			timer.Reset(look)
+		}
+	}()
+}
+
+// loadMeter reads what the process and the scheduler have done between two calls.
+type loadMeter struct {
+	at                time.Time
+	cpu               time.Duration
+	scheduled, waited uint64
+	sample            [2]metrics.Sample
+}
+
+func newLoadMeter() *loadMeter {
+	m := &loadMeter{sample: [2]metrics.Sample{{Name: waitMetric}, {Name: liveHeapMetric}}}
+	m.read()
+	return m
+}
+
+func (m *loadMeter) read() load {
+	now, cpu := time.Now(), processCPU()
+	metrics.Read(m.sample[:])
+	var scheduled, waited uint64
+	if v := m.sample[0].Value; v.Kind() == metrics.KindFloat64Histogram {
+		h := v.Float64Histogram()
+		for i, n := range h.Counts {
+			scheduled += n
+			if low := h.Buckets[i]; low >= waitLong && !math.IsInf(low, 0) {
+				waited += n
+			}
+		}
+	}
+	l := load{period: now.Sub(m.at), cpu: cpu - m.cpu, scheduled: scheduled - m.scheduled, waited: waited - m.waited}
+	if v := m.sample[1].Value; v.Kind() == metrics.KindUint64 {
+		l.live = v.Uint64()
+	}
+	m.at, m.cpu, m.scheduled, m.waited = now, cpu, scheduled, waited
+	return l
+}
+
+// processCPU is the CPU time the process has used; 0 where it cannot be known, which looks like no load.
+func processCPU() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,144 @@
+package node
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// calm is a period in which nearly nothing happened.
+func calm(period time.Duration) load {
+	return load{period: period, cpu: period / 100, scheduled: 100}
+}
+
+func TestProcessors_FollowTheLoad(t *testing.T) {
+	p := newProcessors(8)
+	if p.few != 2 {
+		t.Fatalf("a quarter of 8 is %d", p.few)
+	}
+	light := false
+	for range 3 {
+		if light, _ = p.next(calm(lookAtAll)); light {
+			t.Fatal("few processors before it has been calm for long enough")
+		}
+	}
+	if light, _ = p.next(calm(lookAtAll)); !light {
+		t.Fatal("all processors though it is calm")
+	}
+	if light, look := p.next(calm(lookAtFew)); !light || look != lookAtIdle {
+		t.Fatalf("idle: light %v, next look in %v", light, look)
+	}
+	if light, look := p.next(load{period: lookAtFew, cpu: lookAtFew, scheduled: 100}); !light || look != lookAtFew {
+		t.Fatalf("half of the few in use: light %v, next look in %v", light, look)
+	}
+	usedUp := load{period: lookAtFew, cpu: lookAtFew * 19 / 10}
+	for range pressedLooks - 1 {
+		if light, look := p.next(usedUp); !light || look != lookAtFew {
+			t.Fatalf("taken back at the first look: light %v, next look in %v", light, look)
+		}
+	}
+	if light, _ = p.next(usedUp); light {
+		t.Fatal("few processors though they are used up")
+	}
+	for passed := time.Duration(0); passed < steadyAfter-lookAtAll; passed += lookAtAll {
+		if light, _ = p.next(calm(lookAtAll)); light {
+			t.Fatalf("few processors %v after they were not enough", passed)
+		}
+	}
+	if light, _ = p.next(calm(lookAtAll)); !light {
+		t.Fatal("all processors though it has been calm for long")
+	}
+}
+
+func TestProcessors_AreTakenBackWhenGoroutinesWait(t *testing.T) {
+	p := newProcessors(2)
+	for range 8 {
+		p.next(calm(lookAtAll))
+	}
+	l := calm(lookAtFew)
+	l.waited = l.scheduled / waitedShare
+	light := true
+	for range 3 * pressedLooks {
+		if light, _ = p.next(l); !light {
+			t.Fatal("taken back though few goroutines wait")
+		}
+	}
+	l.waited++
+	for range pressedLooks {
+		light, _ = p.next(l)
+	}
+	if light {
+		t.Fatal("not taken back though many goroutines wait")
+	}
+	for range 100 {
+		light, _ = p.next(calm(lookAtAll))
+	}
+	if !light {
+		t.Fatal("all processors though it has been calm for long")
+	}
+	tidying := calm(lookAtFew)
+	tidying.tidying = true
+	for range 100 {
+		if light, _ = p.next(tidying); light {
+			t.Fatal("few processors while there is housekeeping")
+		}
+	}
+	for range 100 {
+		large := calm(lookAtAll)
+		large.live = lightHeapMax + 1
+		if light, _ = p.next(large); light {
+			t.Fatal("few processors for a large heap")
+		}
+	}
+	one := newProcessors(1)
+	for range 20 {
+		if light, _ := one.next(calm(lookAtAll)); light {
+			t.Fatal("less than one processor")
+		}
+	}
+}
+
+func TestProcessors_MeterSeesWork(t *testing.T) {
+	m := newLoadMeter()
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		n := 0
+		for range 1 << 22 {
+			n++
+		}
+		done := make(chan int)
+		go func() { done <- n }()
+		<-done
+		if l := m.read(); l.cpu > 0 && l.period > 0 && l.scheduled > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("work does not show")
+		}
+	}
+}
+
+func TestProcessors_AreGivenBackAtTheEnd(t *testing.T) {
+	t.Setenv("GOMAXPROCS", "")
+	// The number at the end is the default, whatever GOMAXPROCS or -cpu have said to the test.
+	before := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(before)
+	runtime.SetDefaultGOMAXPROCS()
+	all := runtime.GOMAXPROCS(0)
+	if all == 1 {
+		t.Skip("one processor only: there is nothing to tune")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	tuneProcessors(ctx, func() bool { return false })
+	wait := func(what string, ok func(n int) bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !ok(runtime.GOMAXPROCS(0)); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("not in time: %s", what)
+			}
+		}
+	}
+	wait("few processors in an idle process", func(n int) bool { return n == max(1, all/processorsLightDivisor) })
+	cancel()
+	wait("all processors again", func(n int) bool { return n == all })
+}
