@@ -1,0 +1,106 @@
+package etcdctl
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"troupe/integration/harness"
+)
+
+func TestEtcdctl_LeaseCommandsPrintWhatTheyPrintOnEtcd(t *testing.T) {
+	t.Parallel()
+	compare(t, join(
+		every("lease list"),
+		[]step{
+			run("lease grant 1000"), run("lease grant 2000"), run("put k1 v --lease=<lease 0>"),
+			run("put k2 v --lease=<lease 0>"), run("put k3 v --lease=<lease 1>"), run("lease grant 0"),
+			run("lease grant x"), run("lease grant 9000000001"), run("lease grant"),
+		},
+		// One key, because etcd gives several in any order.
+		every("lease timetolive <lease 0>"), every("lease timetolive <lease 1> --keys"),
+		every("lease timetolive 1234"), every("lease timetolive 1234 --keys"), every("get k1"),
+		every("get --from-key k"),
+		[]step{
+			run("lease keep-alive --once <lease 0>"), run("lease keep-alive --once <lease 0>").format("json"),
+			run("lease keep-alive --once <lease 1>").format("fields"), run("lease keep-alive --once 1234"),
+			run("lease keep-alive <lease 1>").stopAt("keepalived"), run("lease keep-alive 1234"),
+			run("put k2 w --ignore-lease"), run("get k2").format("json"), run("put k2 x"), run("get k2").format("json"),
+			run("lease timetolive <lease 0> --keys"), run("lease revoke 1234"), run("lease revoke"),
+			run("lease revoke <lease 0>"), run("lease timetolive <lease 0>"), run("get k1"), run("get k2"),
+			run("lease revoke <lease 1>").format("json"), run("get --prefix k").format("json"),
+		},
+	))
+}
+
+func TestEtcdctl_EndpointAndMemberCommandsPrintWhatTheyPrintOnEtcd(t *testing.T) {
+	t.Parallel()
+	compare(t, join(
+		[]step{
+			run("put a 1"), run("endpoint status").statusColumns(),
+			run("endpoint status").format("table").statusColumns(),
+			run("endpoint status").format("json"), run("endpoint status").format("fields"),
+			run("endpoint status --cluster").format("json"), run("endpoint health --cluster"),
+			run("endpoint health").format("table").statusColumns(), run("endpoint hashkv").format("table"),
+			run("member list").format("table"), run("member list --hex"), run("member list --hex").format("json"),
+		},
+		every("endpoint health"), every("endpoint hashkv"), every("endpoint hashkv --cluster"), every("member list"),
+		every("member list --consistency=s"), every("alarm list"), []step{run("alarm list").format("table")},
+		every("put b 2"), every("endpoint hashkv"),
+	))
+}
+
+var perfNumbers = regexp.MustCompile(`[0-9]+(\.[0-9]+)?(s| writes/s)`)
+
+// check perf has one length, a minute. It runs on both servers at the same time, beside the other tests.
+func TestEtcdctl_CheckPerfPrintsWhatItPrintsOnEtcd(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("etcdctl check perf takes a minute")
+	}
+	outputs := make(chan harness.Output, 2)
+	for _, kind := range []harness.Kind{harness.Troupe, harness.Etcd} {
+		s := harness.Start(t, harness.Options{Kind: kind})
+		go func() {
+			out := harness.Run(t, harness.Command{
+				Program: harness.Peer(t, "etcdctl"), Limit: 3 * time.Minute,
+				Args: []string{"--endpoints", s.Endpoint(), "check", "perf", "--load", "s"},
+			})
+			out.Stdout = perfNumbers.ReplaceAllString(out.Stdout, "<number>$2")
+			out.Stderr = "" // the progress bar
+			outputs <- out
+		}()
+	}
+	first, second := <-outputs, <-outputs
+	if got, want := perfShape(first.Stdout), perfShape(second.Stdout); got != want || got == "" {
+		t.Errorf("etcdctl check perf differs:\n%+v\n%+v", first, second)
+	}
+	// The verdict is about time, which a busy machine takes from both: it counts only where both have enough.
+	if first.Code == 0 && second.Code == 0 && first != second {
+		t.Errorf("etcdctl check perf differs:\n%+v\n%+v", first, second)
+	}
+	if first.Code != 0 || second.Code != 0 {
+		t.Logf("the machine is too busy for etcdctl check perf:\n%s\n%s", first.Stdout, second.Stdout)
+	}
+}
+
+// perfShape is what the lines of etcdctl check perf are about, whatever they find.
+func perfShape(out string) string {
+	var about []string
+	for _, what := range []string{"Throughput", "Slowest request", "Stddev"} {
+		if strings.Contains(out, what) {
+			about = append(about, what)
+		}
+	}
+	return strings.Join(about, ",")
+}
+
+func TestEtcdctl_LockAndElectPrintWhatTheyPrintOnEtcd(t *testing.T) {
+	t.Parallel()
+	compare(t, []step{
+		run("lock the-lock echo held"), run("get --prefix the-lock"), run("lock the-lock").stopAt("the-lock/"),
+		run("lock the-lock --ttl=5 echo again"), run("get --prefix the-lock"),
+		run("elect the-election me").stopAt("me"), run("get --prefix the-election").format("json"),
+	})
+}
