@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -82,10 +84,14 @@ func (g *jsonGateway) serveWebsocket(w http.ResponseWriter, r *http.Request, cal
 	inner.Method, inner.Body = http.MethodPost, call.body
 	inner.ContentLength = -1
 	forwardToken(inner.Header)
-	out := &socketWriter{ctx: life, socket: socket, header: make(http.Header)}
+	out := &socketWriter{ctx: life, socket: socket, body: body, header: make(http.Header)}
 	g.mux.ServeHTTP(&jsonWriter{ResponseWriter: out, call: call}, inner)
 	_ = out.end()
 	call.finish()
+	if body.broken.Load() {
+		_ = socket.Close(websocket.StatusProtocolError, "the frames are not those of RFC 6455")
+		return
+	}
 	_ = socket.Close(websocket.StatusNormalClosure, "")
 }
 
@@ -108,6 +114,22 @@ type socketBody struct {
 	ctx    context.Context
 	socket *websocket.Conn
 	reader io.Reader // of the present message
+	// broken says that the client has sent something that is no frame, or not one that may come there.
+	broken atomic.Bool
+}
+
+// gone notes why nothing more can be read: the client has left, or it does not speak as RFC 6455 has it, which the
+// library tells only by an error that is none of the connection's.
+func (b *socketBody) gone(err error) error {
+	var network net.Error
+	switch {
+	case websocket.CloseStatus(err) != -1, errors.Is(err, websocket.ErrMessageTooBig), b.ctx.Err() != nil:
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network):
+	default:
+		b.broken.Store(true)
+	}
+	return errClientGone
 }
 
 // Read implements io.Reader. It never ends with io.EOF: a websocket has no half-closed state.
@@ -116,7 +138,7 @@ func (b *socketBody) Read(p []byte) (int, error) {
 		if b.reader == nil {
 			_, reader, err := b.socket.Reader(b.ctx)
 			if err != nil {
-				return 0, errClientGone
+				return 0, b.gone(err)
 			}
 			b.reader = reader
 		}
@@ -131,7 +153,7 @@ func (b *socketBody) Read(p []byte) (int, error) {
 				return 1, nil
 			}
 		case err != nil:
-			return 0, errClientGone
+			return 0, b.gone(err)
 		}
 	}
 }
@@ -141,11 +163,15 @@ func (b *socketBody) Read(p []byte) (int, error) {
 func (b *socketBody) another() bool {
 	if b.reader != nil {
 		if _, err := io.Copy(io.Discard, b.reader); err != nil {
+			_ = b.gone(err)
 			return false
 		}
 	}
-	_, _, err := b.socket.Reader(b.ctx)
-	return err == nil
+	if _, _, err := b.socket.Reader(b.ctx); err != nil {
+		_ = b.gone(err)
+		return false
+	}
+	return true
 }
 
 // Close implements io.Closer.
@@ -155,6 +181,7 @@ func (b *socketBody) Close() error { return nil }
 type socketWriter struct {
 	ctx    context.Context
 	socket *websocket.Conn
+	body   *socketBody
 	header http.Header
 	// message is what is being written, nil between two.
 	message io.WriteCloser
@@ -170,7 +197,11 @@ func (w *socketWriter) WriteHeader(int) {}
 func (w *socketWriter) Flush() {}
 
 // Write implements io.Writer. A message is sent as it is written, so that a large one is not held twice.
+// Nothing is sent to a client that speaks something else, but why its websocket is closed.
 func (w *socketWriter) Write(p []byte) (written int, err error) {
+	if w.body.broken.Load() {
+		return 0, errClientGone
+	}
 	for written < len(p) && err == nil {
 		line, _, ended := bytes.Cut(p[written:], []byte{'\n'})
 		if len(line) > 0 {
