@@ -158,8 +158,8 @@ func (w *world) report() {
 		w.shorten()
 	}
 	c := &w.counters
-	w.t.Logf("%d scripts, %d steps (%d refused by etcd), %d events, %d restarts",
-		c.scripts, c.steps, c.refused, c.events, c.restarts)
+	w.t.Logf("%d scripts, %d steps (%d refused by etcd), %d events, %d restarts, %d snapshots with %d records",
+		c.scripts, c.steps, c.refused, c.events, c.restarts, c.snapshots, c.records)
 	if *minutesFlag > 0 {
 		for _, name := range slices.Sorted(maps.Keys(c.outcomes)) {
 			w.t.Logf("%7d answers: %s", c.outcomes[name], name)

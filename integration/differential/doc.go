@@ -1,6 +1,7 @@
 // Package differential holds the test that runs the same script of calls against troupe and against the official etcd,
 // side by side, and compares everything that comes back: answers, error codes and texts, the events of every watch, the
-// order of control answers, hashes, and all of it again after restarts and kill -9.
+// order of control answers, hashes, every record of the files that Snapshot sends, and all of it again after restarts
+// and kill -9.
 //
 // A script is a list of lines, one call each, with revisions counted as on a fresh store:
 //

@@ -115,6 +115,7 @@ var kinds = []weighted{
 	{6, func(d dice) step { return watchStep(d.below(streamsMax), progressRequest()) }},
 	{1, func(d dice) step { return watchStep(d.below(streamsMax), &pb.WatchRequest{}) }},
 	{1, dice.auth},
+	{1, func(dice) step { return step{verb: verbSnapshot} }},
 	{1, func(d dice) step { return step{verb: verbHalfClose, stream: d.below(streamsMax)} }},
 	{1, func(d dice) step { return step{verb: verbClose, stream: d.below(streamsMax)} }},
 }

@@ -23,6 +23,7 @@ const (
 	verbShortLease  = "ShortLease"  // ShortLease REQUEST: grant, look, renew, revoke, before it could end by itself
 	verbFill        = "Fill"        // Fill COUNT PREFIX BYTES: that many puts
 	verbExpire      = "Expire"      // Expire LEASE: wait until a lease has ended by itself
+	verbSnapshot    = "Snapshot"    // a snapshot of both servers, the streams and what is in the files
 	verbKill        = "Kill"        // kill -9 of both servers, and a start
 	verbRestart     = "Restart"     // SIGTERM of both servers, and a start
 )
@@ -86,7 +87,7 @@ func (s step) GoString() string { return s.String() }
 
 func (s step) String() string {
 	switch s.verb {
-	case verbKill, verbRestart:
+	case verbKill, verbRestart, verbSnapshot:
 		return s.verb
 	case verbHalfClose, verbClose, verbExpire:
 		return fmt.Sprintf("%s %d", s.verb, s.stream)
@@ -120,7 +121,7 @@ func parseStep(line string) (step, error) {
 		return err
 	}
 	switch verb {
-	case verbKill, verbRestart:
+	case verbKill, verbRestart, verbSnapshot:
 		return s, nil
 	case verbHalfClose, verbClose, verbExpire:
 		return s, numbers(&s.stream)

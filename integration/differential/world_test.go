@@ -75,6 +75,7 @@ type world struct {
 // counters are what a run did.
 type counters struct {
 	scripts, steps, refused, events, restarts int
+	snapshots, records                        int // compared, with the records in them
 	used                                      map[string]int
 	// outcomes counts what etcd said: how well the generator aims.
 	outcomes map[string]int
@@ -347,6 +348,8 @@ func (w *world) execute(s step) *difference {
 		return w.fill(s)
 	case verbExpire:
 		return w.expire(s)
+	case verbSnapshot:
+		return w.snapshot(s)
 	case verbKill, verbRestart:
 		return w.restart(s)
 	case verbRangeStream, verbKeepAlive:
@@ -383,7 +386,10 @@ func (w *world) restart(s step) *difference {
 	w.start()
 	w.models, w.closed = nil, [streamsMax]bool{}
 	w.record()
-	return w.look(true)
+	if d := w.look(true); d != nil {
+		return d
+	}
+	return w.snapshot(step{verb: verbSnapshot})
 }
 
 // fill puts many keys.
