@@ -50,7 +50,7 @@ differential *args:
     seed=*) seed=${a#seed=};; entries-seed=*) es=${a#entries-seed=};; entries-steps=*) steps=${a#entries-steps=};; \
     *) echo "unknown argument: $a"; exit 1;; esac; done; \
     go test -count=1 -v -timeout 0 ./integration/differential -differential.minutes=$minutes -differential.seed=$seed; \
-    go test -count=1 -v ./integration/entries -entries.seed=$es -entries.steps=$steps
+    go test -count=1 -v ./integration/entries -entries.fresh -entries.seed=$es -entries.steps=$steps
 
 # everything that clients do at once, then the look for what is left behind: just storm minutes=30
 storm *args:

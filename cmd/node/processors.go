@@ -24,7 +24,7 @@ const (
 	lightAfter   = time.Second
 	// lightHeapMax is up to which live heap few processors are enough. They are taken back only when no collection is
 	// under way, and with few of them a collection of a large heap takes long.
-	lightHeapMax = 64 << 20
+	lightHeapMax = 128 << 20
 	// fullLoadMin is the use of the light share at which all processors are taken back.
 	fullLoadMin = 0.85
 	// waitLong is how long a goroutine may wait for a processor; all are taken back when more than one in waitedShare

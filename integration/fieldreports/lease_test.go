@@ -56,7 +56,7 @@ func TestLease_ExpiredLeaseIsGoneFromEveryAnswer(t *testing.T) {
 	if _, err := a.kv.Put(a.ctx, &pb.PutRequest{Key: []byte("k"), Lease: 7}); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, 20*time.Second, "the lease expires", func() error {
+	harness.Eventually(t, limit, "the lease expires", func() error {
 		if _, ok := a.get("k", 0); ok {
 			return fmt.Errorf("the key is still there")
 		}

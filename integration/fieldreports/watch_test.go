@@ -83,7 +83,6 @@ func TestWatch_QuietFreshWatchGetsItsProgressAnswer(t *testing.T) {
 	revision := a.put("other", "1")
 	for _, start := range []int64{0, revision, 1} {
 		stream := a.watch(&pb.WatchCreateRequest{Key: []byte("idle"), StartRevision: start})
-		begin := time.Now()
 		answered := make(chan *pb.WatchResponse, 1)
 		go func() {
 			for {
@@ -95,7 +94,7 @@ func TestWatch_QuietFreshWatchGetsItsProgressAnswer(t *testing.T) {
 			}
 		}()
 		// A watch that reads history first may have to be asked again: nothing may be promised before it has read it.
-		harness.Eventually(t, 5*time.Second, "progress answer", func() error {
+		harness.Eventually(t, limit, "progress answer", func() error {
 			if err := stream.Send(progress()); err != nil {
 				t.Fatalf("progress request: %v", err)
 			}
@@ -109,9 +108,6 @@ func TestWatch_QuietFreshWatchGetsItsProgressAnswer(t *testing.T) {
 				return fmt.Errorf("no answer")
 			}
 		})
-		if took := time.Since(begin); took > 2*time.Second {
-			t.Errorf("start revision %d: the answer took %v", start, took)
-		}
 	}
 }
 
