@@ -1,6 +1,8 @@
 package storeactor
 
 import (
+	"github.com/tidwall/btree"
+
 	"troupe/proto"
 )
 
@@ -11,6 +13,34 @@ type indexBuilder struct {
 	revision proto.Revision
 	pivot    keyEntry
 	damaged  int
+	// hint remembers the place of the last key: what was written together is often near each other, and the place that
+	// was looked up is the one that is set.
+	hint btree.PathHint
+}
+
+// keyRecord is what the index wants of a record of the key bucket. An empty value, which etcdutl's --bump-revision
+// leaves, counts as a value of the empty key, which no request can name.
+type keyRecord struct {
+	version   proto.Version
+	tombstone bool
+	damaged   bool // the value could not be decoded
+	key       []byte
+	created   proto.Revision
+	number    int64
+	lease     proto.LeaseID
+	bytes     int32 // of the value as stored
+}
+
+// parseKeyRecord reads a record of the key bucket; ok is false when its key is not that of a revision. The key of the
+// result is a part of value.
+func parseKeyRecord(key, value []byte) (r keyRecord, ok bool) {
+	if r.version, r.tombstone, ok = parseVersionKey(key); !ok {
+		return r, false
+	}
+	kv, whole := parseKeyValue(value)
+	r.damaged, r.bytes = !whole, int32(len(value))
+	r.key, r.created, r.number, r.lease = kv.key, kv.create, kv.version, kv.lease
+	return r, true
 }
 
 // restoredKeys is a finished index.
@@ -37,48 +67,44 @@ func newIndexBuilder(cacheBytes int64) *indexBuilder {
 	return &indexBuilder{tree: newKeyTree(), cache: newValueCache(cacheBytes), revision: 1}
 }
 
-// add takes the next record. encoded is the stored value. It is not kept: what readers want is read again when they
-// want it, and a start with a large file would hold up to the whole cache that nobody has asked for. An empty one,
-// which etcdutl's --bump-revision leaves, counts as a value of the empty key, which no request can name.
-func (b *indexBuilder) add(v proto.Version, tombstone bool, encoded []byte) {
-	b.revision = max(b.revision, v.Main)
-	kv, ok := parseKeyValue(encoded)
-	if !ok {
+// add takes the next record and copies what it keeps. That is not the value: what readers want is read again when they
+// want it, and a start with a large file would hold up to the whole cache that nobody has asked for.
+func (b *indexBuilder) add(r *keyRecord) {
+	b.revision = max(b.revision, r.version.Main)
+	if r.damaged {
 		b.damaged++
 	}
-	b.pivot.key = kv.key
-	e, known := b.tree.Get(&b.pivot)
-	if !known {
-		e = &keyEntry{key: append(make([]byte, 0, len(kv.key)), kv.key...)}
-	}
-	if tombstone {
-		b.addTombstone(e, known, v)
-		return
-	}
-	if e.head != nil {
-		b.cache.retire(e.head)
-	}
-	head := &headValue{bytes: int32(len(encoded)), lease: kv.lease}
-	n := e.withPut(v, head)
-	if !known {
+	b.pivot.key = r.key
+	e, known := b.tree.GetHint(&b.pivot, &b.hint)
+	switch {
+	case r.tombstone && !known:
+		// A key whose first surviving record is a tombstone gets a life that is nothing else.
+		closed := generation{number: 1, versions: []proto.Version{r.version}}
+		b.set(&keyEntry{key: exactly(r.key), closed: []generation{closed}})
+	case r.tombstone:
+		if e.alive() { // else a second tombstone in a row, which only a damaged history could hold, is left out
+			b.cache.retire(e.head)
+			b.set(e.withTombstone(r.version))
+		}
+	case !known:
 		// The oldest surviving record of a key tells when its life began; what was before it has been compacted.
-		n.live.created = proto.Version{Main: kv.create}
-		n.live.number = kv.version
+		b.set(&keyEntry{key: exactly(r.key), head: r.head(), live: generation{
+			created: proto.Version{Main: r.created}, number: r.number, versions: []proto.Version{r.version},
+		}})
+	default:
+		if e.head != nil {
+			b.cache.retire(e.head)
+		}
+		b.set(e.withPut(r.version, r.head()))
 	}
-	b.tree.Set(n)
 }
 
-// addTombstone ends the key's life. A key whose first surviving record is a tombstone gets a life that is nothing
-// else; a second tombstone in a row, which only a damaged history could hold, is left out.
-func (b *indexBuilder) addTombstone(e *keyEntry, known bool, v proto.Version) {
-	switch {
-	case !known:
-		b.tree.Set(&keyEntry{key: e.key, closed: []generation{{number: 1, versions: []proto.Version{v}}}})
-	case e.alive():
-		b.cache.retire(e.head)
-		b.tree.Set(e.withTombstone(v))
-	}
-}
+func (b *indexBuilder) set(e *keyEntry) { b.tree.SetHint(e, &b.hint) }
+
+func (r *keyRecord) head() *headValue { return &headValue{bytes: r.bytes, lease: r.lease} }
+
+// exactly copies b into as much room as it needs.
+func exactly(b []byte) []byte { return append(make([]byte, 0, len(b)), b...) }
 
 // finish attaches keys to the leases, which must all be given, and ends the building.
 func (b *indexBuilder) finish(leases []proto.Lease) *restoredKeys {

@@ -182,9 +182,8 @@ func (s FileStatus) Crowded() bool { return s.Full() && s.Backlog >= diskFullBac
 // Restored is everything a start reads from the file, and the read handle that belongs to it. Restore (restore.go)
 // makes it; Spawn takes it over, with the handle's one reference.
 //
-// Order matters while it is read: leases first, then the records of the key bucket in order through an indexBuilder
-// (builder := newIndexBuilder(cacheBytes); builder.add(version, tombstone, encoded) per record, which copies what it
-// keeps; Keys is builder.finish(leases)), because a key's lease is attached while keys are read.
+// Order matters while it is read: leases first, then the records of the key bucket in order through an indexBuilder,
+// because a key's lease is attached when the index is finished.
 type Restored struct {
 	// Index and Term are the consistent index and its term; both 0 in a fresh file.
 	Index proto.Index

@@ -228,18 +228,61 @@ func (r *Restored) readAuth() error {
 	return err
 }
 
-// readKeys streams the key bucket through the index builder, which copies what it keeps.
+// Records travel from the file to the index in pieces of this many, and so many pieces are made: one is filled, one is
+// read, and one may wait. Their memory is that of their keys.
+const (
+	keyPieceRecords = 1024
+	keyPieces       = 3
+)
+
+// keyPiece is a run of records with copies of their keys: the file's bytes stay with the transaction that gave them.
+type keyPiece struct {
+	records []keyRecord
+	keys    []byte
+}
+
+func (p *keyPiece) add(r keyRecord) {
+	at := len(p.keys)
+	p.keys = append(p.keys, r.key...)
+	r.key = p.keys[at:len(p.keys):len(p.keys)] // when keys moves, this stays where it was
+	p.records = append(p.records, r)
+}
+
+func (p *keyPiece) clear() { p.records, p.keys = p.records[:0], p.keys[:0] }
+
+// readKeys streams the key bucket through the index builder. Reading the file, which waits for the disk and for pages,
+// and building the index take as long as each other, so each has a goroutine.
 func (r *Restored) readKeys(cacheBytes int64) error {
+	filled, free := make(chan *keyPiece, keyPieces), make(chan *keyPiece, keyPieces)
+	for range keyPieces {
+		free <- &keyPiece{}
+	}
+	scanned := make(chan error, 1)
+	go func() {
+		defer close(filled)
+		piece := <-free
+		scanned <- r.each(proto.BucketKey, func(key, value []byte) error {
+			record, ok := parseKeyRecord(key, value)
+			if !ok {
+				return errors.New("not the key of a revision")
+			}
+			if piece.add(record); len(piece.records) == keyPieceRecords {
+				filled <- piece
+				piece = <-free
+			}
+			return nil
+		})
+		filled <- piece
+	}()
 	builder := newIndexBuilder(cacheBytes)
-	err := r.each(proto.BucketKey, func(key, value []byte) error {
-		v, tombstone, ok := parseVersionKey(key)
-		if !ok {
-			return errors.New("not the key of a revision")
+	for piece := range filled {
+		for i := range piece.records {
+			builder.add(&piece.records[i])
 		}
-		builder.add(v, tombstone, value)
-		return nil
-	})
-	if err != nil {
+		piece.clear()
+		free <- piece
+	}
+	if err := <-scanned; err != nil {
 		return err
 	}
 	r.Keys = builder.finish(r.Leases)

@@ -6,9 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.uber.org/goleak"
 	gproto "google.golang.org/protobuf/proto"
 
 	"troupe/proto"
@@ -155,5 +157,56 @@ func TestRemoveLeftovers_TakesOnlyWhatACrashLeft(t *testing.T) {
 	}
 	if !slices.Equal(left, keep) {
 		t.Fatalf("left %q", left)
+	}
+}
+
+// Keys survive the pieces in which they travel: more of them than there are pieces, of different lengths, one put in
+// each piece and deleted in the last.
+func TestRestore_KeysOfManyPiecesAreWhole(t *testing.T) {
+	const records = keyPieceRecords*(keyPieces+2) + 17
+	writes := make([]proto.BucketWrite, 0, records+1)
+	encoded := func(i int) string {
+		key := strings.Repeat("k", i%50) + big(uint64(i))
+		if i%keyPieceRecords == 0 {
+			key = "often"
+		}
+		return "\n" + string(rune(len(key))) + key
+	}
+	for i := range records {
+		writes = append(writes, record(proto.BucketKey, big(uint64(i+2))+"_"+big(0), encoded(i)))
+	}
+	writes = append(writes, record(proto.BucketKey, big(records+2)+"_"+big(0)+"t", encoded(0)))
+	r, err := Restore(fileWith(t, writes...), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.View.Release()
+	often := records/keyPieceRecords + 1
+	if r.Keys.keys != records-often || r.Keys.revision != records+2 || r.Keys.damaged != 0 {
+		t.Errorf("%d keys at revision %d, %d damaged", r.Keys.keys, r.Keys.revision, r.Keys.damaged)
+	}
+	for i := range records {
+		kv, _ := parseKeyValue([]byte(encoded(i)))
+		e, ok := r.Keys.tree.Get(&keyEntry{key: kv.key})
+		if !ok || !e.has(proto.Version{Main: proto.Revision(i + 2)}) || e.alive() == (string(kv.key) == "often") {
+			t.Fatalf("record %d, key %q: %+v", i, kv.key, e)
+		}
+	}
+}
+
+// A damaged record ends the reading, wherever it is, and what reads ahead ends too.
+func TestRestore_DamagedRecordEndsBothSides(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	const good = keyPieceRecords*keyPieces + 5
+	var writes []proto.BucketWrite
+	for i := range good {
+		writes = append(writes, record(proto.BucketKey, big(uint64(i+2))+"_"+big(0), "\n\x01a"))
+	}
+	writes = append(writes, record(proto.BucketKey, big(good+2)+"?", "\n\x01a"))
+	for i := range good {
+		writes = append(writes, record(proto.BucketKey, big(uint64(good+3+i))+"_"+big(0), "\n\x01a"))
+	}
+	if _, err := Restore(fileWith(t, writes...), 0); !errors.Is(err, ErrFileDamaged) {
+		t.Errorf("the error is %v, want %v", err, ErrFileDamaged)
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	minutesFlag = flag.Float64("differential.minutes", 0, "run random scripts for so long; 0 is a few seconds from a fixed seed on")
+	minutesFlag = flag.Float64("differential.minutes", 0, "run new scripts for so long; 0 runs fixed ones for a minute")
 	seedFlag    = flag.Uint64("differential.seed", 0, "run the script of this one seed on fresh servers")
 	scriptFlag  = flag.String("differential.script", "", "run this script on fresh servers")
 )
