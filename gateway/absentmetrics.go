@@ -8,8 +8,6 @@ var absent = []struct {
 	name, help string
 	counter    bool
 }{
-	{"etcd_server_learner_promote_successes",
-		"The total number of successful learner promotions while this member is leader.", true},
 	// The store of etcd's second API.
 	{"etcd_debugging_store_expires_total", "Total number of expired keys.", true},
 	{"etcd_debugging_store_watch_requests_total",

@@ -7,6 +7,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"troupe/proto"
+	"troupe/raftactor"
 	"troupe/storeactor"
 )
 
@@ -29,6 +30,15 @@ func (g guardedRaft) Propose(ctx context.Context, r *pb.InternalRaftRequest) (*p
 		return nil, storeactor.ErrDiskFull
 	}
 	return g.Raft.Propose(ctx, r)
+}
+
+// ChangeMembers is the same for a change of the members, which takes next to no space.
+func (g guardedRaft) ChangeMembers(ctx context.Context, verb raftactor.MemberVerb, m proto.Member) (
+	*proto.Membership, error) {
+	if status := g.file.FileStatus(); status.Full() && status.Crowded() {
+		return nil, storeactor.ErrDiskFull
+	}
+	return g.Raft.ChangeMembers(ctx, verb, m)
 }
 
 // needsSpace reports whether a request makes the file grow, as the quota counts that.

@@ -42,8 +42,8 @@ var (
 	ErrElectionNoLeader = errors.New("gateway: election: no leader")
 	// ErrLeaderMissing refuses a request without the key by which somebody leads.
 	ErrLeaderMissing = errors.New("gateway: leader is not provided")
-	// ErrNotEnoughStarted refuses a change of the members that would leave too few running.
-	ErrNotEnoughStarted = errors.New("gateway: re-configuration failed due to not enough started members")
+	// ErrMemberURLs refuses a new member whose peer URLs cannot be reached by members.
+	ErrMemberURLs = errors.New("gateway: given member URLs are invalid")
 	// ErrNotImplemented answers what this version does not serve yet.
 	ErrNotImplemented = errors.New("gateway: not implemented")
 	// ErrAuthEnabled refuses every request of a cluster that asks for authentication, which this version cannot check: to
@@ -83,6 +83,8 @@ var (
 	statusAuthEnabled    = status.Error(codes.Unimplemented,
 		"etcdserver: authentication is enabled and not supported by this version of troupe")
 	// Unavailable means that the client may try again elsewhere; a watch is resumed where it was.
+	// etcd lets whoever asked it to hand leadership over wait as long as the client does.
+	statusTransferTimeout = status.Error(codes.Unavailable, "etcdserver: request timed out, leader transfer took too long")
 	statusDiskStalled     = status.Error(codes.Unavailable, "etcdserver: the disk of this member is stalled")
 	statusReadInterrupted = status.Error(codes.Unavailable, "etcdserver: read interrupted")
 	statusWatchRestarted  = status.Error(codes.Unavailable, "etcdserver: watch restarted")

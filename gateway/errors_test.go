@@ -99,7 +99,7 @@ func TestErrors_WireCodesAndTexts(t *testing.T) {
 			t.Errorf("%s wrapped: got %v, want %v", m.name, got, m.wire)
 		}
 		text := status.Convert(m.wire).Message()
-		ours := m.wire == statusNotPrimary || status.Code(m.wire) == codes.Unimplemented ||
+		ours := m.wire == statusNotPrimary || m.wire == statusDeadline || status.Code(m.wire) == codes.Unimplemented ||
 			slices.Contains(concurrencyStatuses, m.wire)
 		if !ours && !strings.HasPrefix(text, "etcdserver: ") {
 			t.Errorf("%s: text %q", m.name, text)
@@ -117,7 +117,7 @@ func TestErrors_WireCodesAndTexts(t *testing.T) {
 	}{
 		{raftactor.ErrTooManyRequests, codes.Unknown, "etcdserver: too many requests"},
 		{actors.ErrFull, codes.Unknown, "etcdserver: too many requests"},
-		{ErrNotEnoughStarted, codes.Unknown,
+		{raftactor.ErrNotEnoughStarted, codes.Unknown,
 			"etcdserver: re-configuration failed due to not enough started members"},
 		{errors.New("a text nobody knows"), codes.Unknown, "a text nobody knows"},
 		{context.Canceled, codes.Canceled, "context canceled"},

@@ -24,6 +24,7 @@ import (
 
 	"troupe/actors"
 	"troupe/proto"
+	"troupe/raftactor"
 	"troupe/storeactor"
 )
 
@@ -66,6 +67,15 @@ func (f *fakeRoom) Status() *proto.RaftStatus {
 	defer f.mu.Unlock()
 	s := f.status
 	return &s
+}
+
+// ChangeMembers and MoveLeader are tested beside etcd; here nobody can be changed.
+func (f *fakeRoom) ChangeMembers(context.Context, raftactor.MemberVerb, proto.Member) (*proto.Membership, error) {
+	return nil, raftactor.ErrMemberNotFound
+}
+
+func (f *fakeRoom) MoveLeader(context.Context, proto.MemberID) error {
+	return raftactor.ErrBadTransferee
 }
 
 func (f *fakeRoom) NextRequestID() proto.RequestID { return proto.RequestID(f.ids.Add(1)) }

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/status"
+
+	"troupe/raftactor"
 )
 
 // The checks have etcd's names; probes ask for them one by one.
@@ -92,7 +95,10 @@ func (s *Server) probeRead(ctx context.Context, serializable bool) error {
 func (s *Server) probeState(ctx context.Context, serializable bool) error {
 	if !serializable {
 		if err := s.linearize(ctx); err != nil {
-			return wireError(err)
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = raftactor.ErrTimeout // the probe's deadline is shorter than a request's, and means the same
+			}
+			return errors.New(status.Convert(wireError(err)).Message())
 		}
 	}
 	began := time.Now()

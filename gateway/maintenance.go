@@ -20,7 +20,7 @@ func (s *Server) registerMaintenance() {
 		unary(s, n, "HashKV", s.hashKV),
 		unary(s, n, "Hash", s.hash),
 		unary(s, n, "Defragment", s.defragment),
-		unary(s, n, "MoveLeader", later[*pb.MoveLeaderRequest]),
+		unary(s, n, "MoveLeader", s.moveLeader),
 		unary(s, n, "Downgrade", later[*pb.DowngradeRequest]),
 	}, s.streaming(rpcServerStream, n, "Snapshot", "snapshot", s.snapshot))
 }

@@ -36,7 +36,7 @@ func TestPages_Health(t *testing.T) {
 	}
 
 	e.room.set(func() { e.room.readErr = ErrNoLeader })
-	const noLeader = "rpc error: code = Unavailable desc = etcdserver: no leader"
+	const noLeader = "etcdserver: no leader"
 	want("/health", 503, `{"health":"false","reason":"RANGE ERROR:`+noLeader+`"}`+"\n")
 	want("/health?serializable=true", 200, well)
 	want("/readyz/linearizable_read", 503,

@@ -7,6 +7,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"troupe/proto"
+	"troupe/raftactor"
 	"troupe/storeactor"
 )
 
@@ -18,6 +19,11 @@ type Raft interface {
 	Propose(ctx context.Context, r *pb.InternalRaftRequest) (*proto.Result, error)
 	// ReadIndex gives an index that a linearizable read must wait for.
 	ReadIndex(ctx context.Context) (proto.Index, error)
+	// ChangeMembers carries a change of the membership through the log and gives the membership after it. Errors are
+	// raftactor's.
+	ChangeMembers(ctx context.Context, verb raftactor.MemberVerb, m proto.Member) (*proto.Membership, error)
+	// MoveLeader hands leadership over to a voter and waits until it leads.
+	MoveLeader(ctx context.Context, to proto.MemberID) error
 	// Status is the last published status, never nil.
 	Status() *proto.RaftStatus
 	// NextRequestID gives an id that no other call on any member gets.

@@ -102,9 +102,9 @@ func (t *RequestTimes) observe(kind requestKind, took time.Duration, success boo
 // proposalFailures are what etcd calls no success of a proposal. What is refused for what it asks, or left by its
 // client, has been dealt with.
 var proposalFailures = []error{
-	raftactor.ErrTimeout, raftactor.ErrTimeoutLeaderFail, raftactor.ErrStopped, raftactor.ErrTooManyRequests,
-	raftactor.ErrNoLeader, raftactor.ErrNotLeader, raftactor.ErrDiskStalled, raftactor.ErrNoSpace,
-	storeactor.ErrDiskFull, context.DeadlineExceeded,
+	raftactor.ErrTimeout, raftactor.ErrTimeoutLeaderFail, raftactor.ErrNeverProposed, raftactor.ErrStopped,
+	raftactor.ErrTooManyRequests, raftactor.ErrNoLeader, raftactor.ErrNotLeader, raftactor.ErrDiskStalled,
+	raftactor.ErrNoSpace, storeactor.ErrDiskFull, context.DeadlineExceeded,
 }
 
 func proposalFailed(err error) bool {

@@ -21,6 +21,8 @@ type Result struct {
 	Body Body
 	// Done, if not nil, is closed when the work behind the answer has finished too: the deletions of a compaction.
 	Done <-chan struct{}
+	// Membership is, for a change of the members, the membership right after it.
+	Membership *Membership
 }
 
 // Body is an encoded message in pieces, so that stored bytes need not be copied together. The pieces are read-only.

@@ -3,6 +3,7 @@ package raftactor
 import (
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/rs/zerolog"
 	"go.etcd.io/raft/v3/raftpb"
@@ -16,6 +17,8 @@ type Peers interface {
 	// Send takes over the messages and never waits. It may drop them, and then reports the member unreachable. The
 	// entries in them are shared and immutable.
 	Send(messages []*raftpb.Message)
+	// Reached is for how long a member has been reached without a break; now is false when it is not reached.
+	Reached(id proto.MemberID) (since time.Duration, now bool)
 }
 
 // raftPolicy has two lanes that are both taken whole: what has arrived makes one turn, control before normal.
@@ -60,7 +63,7 @@ func (a *raftActor) Handle(self actors.Self[message], batch []message) {
 	}
 	effects := a.core.advance()
 	a.execute(effects)
-	a.metrics.count(&a.core.tally, len(a.core.proposals.pending))
+	a.metrics.count(&a.core.tally, a.core.proposals.count())
 	a.core.tally = tally{}
 	self.Crowded(len(a.core.proposals.pending) >= proposalsCrowd)
 	if deaf := !a.core.awaitsPublished(); deaf != a.deaf {
@@ -101,6 +104,12 @@ func (a *raftActor) execute(effects []effect) {
 			e.answer.Send(e.result)
 		case answerReads:
 			answerAll(e)
+		case answerTransfer:
+			if e.err != nil {
+				e.answer.Fail(e.err)
+			} else {
+				e.answer.Send(struct{}{})
+			}
 		case noteLeader:
 			a.noteLeader(e)
 		case noteStall:

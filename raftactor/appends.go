@@ -65,6 +65,7 @@ func (q *appendQueue) age(now int) int {
 func (c *core) onStorageAppend(m *raftpb.Message, mustSync bool) {
 	actors.Must(m.GetSnapshot() == nil, "raft wants a snapshot installed, but none was stepped")
 	c.log.append(m.GetEntries())
+	c.noteConfEntries(m.GetEntries())
 	if mustSync {
 		c.persist(m.GetEntries(), m.GetResponses(), true)
 		return

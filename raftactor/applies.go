@@ -146,13 +146,13 @@ func mergeWorks(works []*applyWork) *applyWork {
 
 // awaitsPublished reports whether something cannot go on until the store has published more: entries that wait for
 // credit, or that raft holds back because too many bytes are not applied; conf changes and reads that wait for the
-// applied index; a term whose first entry is not applied, and a sole voter that must apply its log before it can
-// campaign; proposers, whom a large gap in the published status turns away. Else the news may wait for the next turn,
-// which every proposal and every tick brings.
+// applied index, and changes that wait for those before them; a term whose first entry is not applied, and a sole voter
+// that must apply its log before it can campaign; proposers, whom a large gap in the published status turns away. Else
+// the news may wait for the next turn, which every proposal and every tick brings.
 func (c *core) awaitsPublished() bool {
 	q := &c.applies
 	return len(q.held) > 0 || len(q.confs) > 0 || q.given < c.hard.GetCommit() || c.reads.count() > 0 ||
-		c.publishedTerm != c.term || c.campaign && c.soleVoter() || c.gap() > applyGapMax/2
+		len(c.changes.waiting) > 0 || c.publishedTerm != c.term || c.campaign && c.soleVoter() || c.gap() > applyGapMax/2
 }
 
 // onPublished moves the applied index: raft's as far as its conf changes are known, and the credit.

@@ -20,8 +20,8 @@ type Machine interface {
 type applyActor struct {
 	core    applyCore
 	machine Machine
-	// tell gives raft a conf change.
-	tell func(*confChanged)
+	// tell gives raft a conf change, or a membership.
+	tell func(message)
 }
 
 // Start is part of actors.Behavior.
@@ -31,9 +31,13 @@ func (a *applyActor) Start(actors.Self[*applyWork]) error { return nil }
 // store's word that the batch is published lets raft's applied index move.
 func (a *applyActor) Handle(_ actors.Self[*applyWork], works []*applyWork) {
 	for _, w := range works {
+		before := a.core.membership
 		batch, changes := a.core.apply(w)
 		for _, c := range changes {
 			a.tell(c)
+		}
+		if a.core.membership != before {
+			a.tell(&membersChanged{a.core.membership})
 		}
 		if err := a.machine.Apply(batch); err != nil {
 			actors.Must(errors.Is(err, actors.ErrStopped) || errors.Is(err, ErrStopped),
@@ -53,7 +57,7 @@ var applyPolicy = actors.Batch[*applyWork](
 )
 
 // spawnApply starts the apply actor.
-func spawnApply(sys *actors.System, core applyCore, cfg *Config, tell func(*confChanged)) (
+func spawnApply(sys *actors.System, core applyCore, cfg *Config, tell func(message)) (
 	actors.Ref[*applyWork], error) {
 	machine := cfg.Machine
 	return actors.Spawn(sys, actors.Spec[*applyWork]{

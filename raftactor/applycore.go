@@ -116,5 +116,6 @@ func (a *applyCore) confChange(c *proto.Command, e *raftpb.Entry) *confChanged {
 		return told
 	}
 	a.membership, c.Writes = applyConfChange(a.membership, &cc, ctx)
+	told.result.Membership = a.membership
 	return told
 }

@@ -66,6 +66,11 @@ func Spawn(sys *actors.System, cfg Config) (*Client, error) {
 		snapshotAtStart: r.Start.Index,
 		log:             newMemLog(r.After, r.AfterTerm, r.HardState, cfg.confState(), r.Entries),
 		room:            cfg.room(),
+		members:         cfg.Membership,
+		strict:          !cfg.NoStrictReconfig,
+		reached:         cfg.reached(),
+		peerless:        cfg.Peers == nil,
+		healthTicks:     cfg.ticks(healthyTime),
 		noPreVote:       cfg.NoPreVote,
 		patient:         cfg.Patient,
 		logger:          raftLogger{cfg.Logger},
@@ -101,7 +106,7 @@ func (c *Client) spawn(sys *actors.System, cfg *Config, core *core) (err error) 
 		learnersMax: max(0, cfg.MaxLearners),
 		version:     cfg.Version,
 	}
-	c.apply, err = spawnApply(sys, applies, cfg, func(m *confChanged) { own.tell(m) })
+	c.apply, err = spawnApply(sys, applies, cfg, own.tell)
 	if err != nil {
 		return err
 	}

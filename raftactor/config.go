@@ -56,6 +56,8 @@ type Config struct {
 
 	// Machine executes what is committed.
 	Machine Machine
+	// NoStrictReconfig takes changes of the membership that could cost the quorum, too.
+	NoStrictReconfig bool
 	// Peers is where messages to other members go; nil drops them.
 	Peers Peers
 	// Bind, if set, is called once in Spawn with the client, before anything happens that could make the machine call
@@ -121,8 +123,22 @@ func setDefault[T comparable](field *T, value T) {
 func (cfg *Config) confState() *raftpb.ConfState { return ConfStateOf(cfg.Membership) }
 
 // requestTicks is the request timeout in ticks, at least one, rounded up.
-func (cfg *Config) requestTicks() int {
-	return max(1, int((cfg.RequestTimeout+cfg.TickInterval-1)/cfg.TickInterval))
+func (cfg *Config) requestTicks() int { return cfg.ticks(cfg.RequestTimeout) }
+
+// ticks is a time in ticks, at least one, rounded up.
+func (cfg *Config) ticks(d time.Duration) int {
+	return max(1, int((d+cfg.TickInterval-1)/cfg.TickInterval))
+}
+
+// reached asks the links for how many ticks a member has been reached; nil when there are no links.
+func (cfg *Config) reached() func(proto.MemberID) (int, bool) {
+	if cfg.Peers == nil {
+		return nil
+	}
+	return func(id proto.MemberID) (int, bool) {
+		since, now := cfg.Peers.Reached(id)
+		return int(since / cfg.TickInterval), now
+	}
 }
 
 // room is what the log takes before the wal actor has said more, without a limit when there is no log.

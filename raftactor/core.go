@@ -25,6 +25,13 @@ type coreConfig struct {
 	log             *memLog
 	// room is what the log surely takes at start.
 	room logRoom
+	// members is the membership at appliedAtStart.
+	members *proto.Membership
+	// strict refuses changes of the membership that could cost the quorum. reached tells for how many ticks another
+	// member has been reached, nil: none is; one that was for healthTicks is well. peerless says that nobody ever is.
+	strict, peerless bool
+	reached          func(proto.MemberID) (ticks int, now bool)
+	healthTicks      int
 	// noPreVote leaves out the question before an election; patient lets the only voter wait for an election timeout.
 	noPreVote, patient bool
 	logger             raft.Logger
@@ -59,7 +66,11 @@ type core struct {
 	applies   applyQueue
 	proposals proposals
 	reads     reads
+	changes   reconfiguration
+	transfers transfers
 
+	// members is the membership after the last entry that apply has executed.
+	members *proto.Membership
 	// conf is raft's configuration in force.
 	conf *raftpb.ConfState
 	// hard is the newest hard state. hardWaits says that its commit index has not been given to wal yet.
@@ -124,6 +135,7 @@ func newCore(cfg coreConfig) (*core, error) {
 		campaign:      !cfg.patient,
 		published:     cfg.appliedAtStart,
 		snapshotIndex: cfg.snapshotAtStart,
+		members:       cfg.members,
 	}
 	c.applies.released, c.applies.given = applied, applied
 	c.room = cfg.room
@@ -157,6 +169,10 @@ func (c *core) handle(m message) {
 		c.onPublished(m.index)
 	case *confChanged:
 		c.onConfChanged(m)
+	case *membersChanged:
+		c.members = m.membership
+	case *transfer:
+		c.onTransfer(m)
 	case *checkpointed:
 		c.onCheckpointed(m)
 	case *confirmCommit:
@@ -182,6 +198,7 @@ func (c *core) advance() []effect {
 		c.absorb(c.node.Ready())
 		c.stepDurable()
 	}
+	c.changes.forwarded = false
 	c.handOverHeld()
 	c.log.trim(c.applies.released, c.cfg.catchUpEntries, c.logBytes())
 	effects := c.out
@@ -243,7 +260,11 @@ func (c *core) onSoftState(s *raft.SoftState) {
 		c.reads.void()
 		c.emit(noteLeader{term: c.term, leader: leader, self: leader == c.cfg.member})
 	}
+	if s.RaftState == raft.StateLeader && !c.leads() {
+		c.changes.last = c.log.last()
+	}
 	c.leader, c.role = leader, s.RaftState
+	c.endTransfers(leader)
 }
 
 func (c *core) onHardState(h *raftpb.HardState) {
@@ -259,6 +280,9 @@ func (c *core) onHardState(h *raftpb.HardState) {
 func (c *core) onReceive(m *receive) {
 	if m.message.GetType() == raftpb.MsgSnap || !c.hasRoomFor(m.message.GetEntries()) {
 		return
+	}
+	if m.message.GetType() == raftpb.MsgProp && slices.ContainsFunc(m.message.GetEntries(), isConfChange) {
+		c.changes.forwarded = true
 	}
 	_ = c.node.Step(m.message) // an unknown sender, or a dropped proposal, whose member asks again
 }
@@ -292,9 +316,10 @@ func (c *core) campaignAtStart() {
 	}
 }
 
-// logBytes is how many bytes of applied entries stay in memory. Alone there is nobody to catch up.
+// logBytes is how many bytes of applied entries stay in memory. Alone, or as long as the others are only on paper,
+// there is nobody to catch up.
 func (c *core) logBytes() uint64 {
-	if c.alone() {
+	if c.alone() || c.cfg.peerless {
 		return logBytesAlone
 	}
 	return logBytesMax
@@ -318,7 +343,8 @@ func (c *core) stop() []effect {
 		m.done = true
 		c.emit(refuse{m.answer, ErrStopped})
 	}
-	c.proposals = proposals{}
+	c.proposals, c.changes = proposals{}, reconfiguration{}
+	c.stopTransfers()
 	c.reads.void()
 	if len(c.reads.waiting) > 0 {
 		c.emit(answerReads{reads: c.reads.waiting, err: ErrStopped})

@@ -29,14 +29,20 @@ func TestCore_Transcripts(t *testing.T) {
 //	stop
 //	tally         what was counted since the last time
 //
-// Lines of a turn: propose NAME [size=N] [in-term=T] | conf ID | read NAME | tick N | persisted N | published N |
-// changed INDEX | checkpointed INDEX | saved INDEX | confirm INDEX | recv TYPE from=N term=N [index=] [commit=]
-// [reject]
+// Lines of a turn: propose NAME [size=N] [in-term=T] | conf ID | change add|learner|remove|update|promote ID |
+// members N[l][n]... | reached N=TICKS | transfer TO NAME | read NAME | tick N | persisted N | published N |
+// changed INDEX [node=N] [learner] | checkpointed INDEX | saved INDEX | confirm INDEX | recv TYPE from=N term=N
+// [index=] [commit=] [reject] [change=N]
+//
+// A member is written as its id, with an l behind it for a learner and an n for one that has told its name: 1n 2l.
+// Before members are given, all voters of start have names.
 type coreScript struct {
 	core  *core
 	names map[uint64]string
-	next  uint64
-	out   strings.Builder
+	// reached are the ticks for which other members have been reached.
+	reached map[proto.MemberID]int
+	next    uint64
+	out     strings.Builder
 }
 
 func (s *coreScript) run(t *testing.T, d *datadriven.TestData) string {
@@ -68,7 +74,7 @@ func (s *coreScript) run(t *testing.T, d *datadriven.TestData) string {
 func (s *coreScript) start(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	var term, commit, applied, last, snapshot uint64
-	requestTicks := 70
+	requestTicks, lax := 70, false
 	voters := []uint64{1}
 	for _, a := range d.CmdArgs {
 		switch a.Key {
@@ -89,6 +95,8 @@ func (s *coreScript) start(t *testing.T, d *datadriven.TestData) {
 			a.Scan(t, 0, &snapshot)
 		case "request-ticks":
 			a.Scan(t, 0, &requestTicks)
+		case "lax":
+			lax = true
 		}
 	}
 	var entries []*raftpb.Entry
@@ -96,15 +104,21 @@ func (s *coreScript) start(t *testing.T, d *datadriven.TestData) {
 		entries = append(entries, testEntry(i, term, fmt.Sprintf("old%d", i)))
 	}
 	hard := &raftpb.HardState{Term: &term, Vote: new(uint64(1)), Commit: &commit}
-	s.names, s.next = map[uint64]string{}, 1000
+	s.names, s.next, s.reached = map[uint64]string{}, 1000, map[proto.MemberID]int{}
+	members := &proto.Membership{}
+	for _, v := range voters {
+		members.Members = append(members.Members, proto.Member{ID: proto.MemberID(v), Name: "m"})
+	}
 	core, err := newCore(coreConfig{
 		member: 1, electionTicks: 10, heartbeatTicks: 1, requestTicks: requestTicks,
 		appliedAtStart: proto.Index(applied), snapshotCount: 10, catchUpEntries: 5,
 		snapshotAtStart: proto.Index(snapshot),
 		log: newMemLog(proto.Index(snapshot), proto.Term(term), hard,
 			&raftpb.ConfState{Voters: voters}, entries),
-		logger: quietLogger{},
-		nextID: func() uint64 { s.next++; return s.next },
+		logger:  quietLogger{},
+		members: members, strict: !lax, healthTicks: 50,
+		reached: func(id proto.MemberID) (int, bool) { ticks, now := s.reached[id]; return ticks, now },
+		nextID:  func() uint64 { s.next++; return s.next },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +170,17 @@ func (s *coreScript) message(t *testing.T, line string) {
 	case "propose":
 		s.propose(words[1], int(arg("size")), proto.Term(arg("in-term")), args["revoke"] != "")
 	case "conf":
-		s.conf(number(t, words[1]))
+		s.change("add", number(t, words[1]), fmt.Sprintf("conf%s", words[1]))
+	case "change":
+		s.change(words[1], number(t, words[2]), words[1]+words[2])
+	case "members":
+		s.core.handle(&membersChanged{scriptMembers(t, words[1:])})
+	case "reached":
+		for id, ticks := range args {
+			s.reached[proto.MemberID(number(t, id))] = int(number(t, ticks))
+		}
+	case "transfer":
+		s.core.handle(&transfer{to: proto.MemberID(number(t, words[1])), answer: namedTransfer{s, words[2]}})
 	case "read":
 		s.core.handle(&read{answer: namedRead{s, words[1]}})
 	case "tick":
@@ -166,7 +190,8 @@ func (s *coreScript) message(t *testing.T, line string) {
 	case "published":
 		s.core.handle(&published{proto.Index(number(t, words[1]))})
 	case "changed":
-		s.changed(number(t, words[1]), arg("node"))
+		_, learner := args["learner"]
+		s.changed(number(t, words[1]), arg("node"), learner)
 	case "checkpointed":
 		s.core.handle(&checkpointed{index: proto.Index(number(t, words[1])), term: 1, membership: testMembership(1)})
 	case "saved":
@@ -185,6 +210,9 @@ func (s *coreScript) message(t *testing.T, line string) {
 		}
 		for i := arg("entries-from"); i != 0 && i <= arg("entries-to"); i++ {
 			m.Entries = append(m.Entries, testEntry(i, arg("entries-term"), "e"))
+		}
+		if node := arg("change"); node != 0 {
+			m.Entries = append(m.Entries, s.changeEntry("learner", node))
 		}
 		s.core.handle(&receive{m})
 	default:
@@ -212,21 +240,50 @@ func roomOf(args map[string]string, arg func(string) uint64) logRoom {
 		segment: int64(arg("segment")), release: proto.Index(arg("release")), full: args["full"] != ""}
 }
 
-func (s *coreScript) conf(node uint64) {
-	s.next++
-	name := fmt.Sprintf("conf%d", node)
+// change asks for a change of the membership.
+func (s *coreScript) change(verb string, node uint64, name string) {
+	entry := s.changeEntry(verb, node)
 	s.names[s.next] = name
-	data, err := pb.Marshal(&raftpb.ConfChange{Id: &s.next, Type: raftpb.ConfChangeAddNode.Enum(), NodeId: &node})
+	s.core.handle(&propose{id: s.next, entry: entry, answer: namedAnswer{s, name},
+		change: &memberChange{kind: changeKinds[verb], id: proto.MemberID(node), promotes: verb == "promote"}})
+}
+
+var changeKinds = map[string]raftpb.ConfChangeType{
+	"add": raftpb.ConfChangeAddNode, "learner": raftpb.ConfChangeAddLearnerNode, "remove": raftpb.ConfChangeRemoveNode,
+	"update": raftpb.ConfChangeUpdateNode, "promote": raftpb.ConfChangeAddNode,
+}
+
+func (s *coreScript) changeEntry(verb string, node uint64) *raftpb.Entry {
+	s.next++
+	id := s.next
+	data, err := pb.Marshal(&raftpb.ConfChange{Id: &id, Type: changeKinds[verb].Enum(), NodeId: &node})
 	if err != nil {
 		panic(err)
 	}
-	s.core.handle(&propose{id: s.next, entry: &raftpb.Entry{Type: raftpb.EntryConfChange.Enum(), Data: data},
-		answer: namedAnswer{s, name}})
+	return &raftpb.Entry{Type: raftpb.EntryConfChange.Enum(), Data: data}
 }
 
-func (s *coreScript) changed(index, node uint64) {
+// scriptMembers reads members.
+func scriptMembers(t *testing.T, words []string) *proto.Membership {
+	t.Helper()
+	m := &proto.Membership{}
+	for _, w := range words {
+		id := strings.TrimRight(w, "ln")
+		member := proto.Member{ID: proto.MemberID(number(t, id)), IsLearner: strings.Contains(w, "l")}
+		if strings.Contains(w, "n") {
+			member.Name = "m"
+		}
+		m.Members = append(m.Members, member)
+	}
+	return m
+}
+
+func (s *coreScript) changed(index, node uint64, learner bool) {
 	m := &confChanged{index: proto.Index(index), result: &proto.Result{}}
 	m.change = &raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: &node}
+	if learner {
+		m.change.Type = raftpb.ConfChangeAddLearnerNode.Enum()
+	}
 	if node == 0 {
 		m.err, m.result = ErrMemberExists, nil
 	}
@@ -249,6 +306,15 @@ type namedRead struct {
 
 func (a namedRead) Send(i proto.Index) { fmt.Fprintf(&a.s.out, "read %s: index %d\n", a.name, i) }
 func (a namedRead) Fail(err error)     { fmt.Fprintf(&a.s.out, "read %s: %v\n", a.name, err) }
+
+// namedTransfer prints what it is answered.
+type namedTransfer struct {
+	s    *coreScript
+	name string
+}
+
+func (a namedTransfer) Send(struct{})  { fmt.Fprintf(&a.s.out, "transfer %s: done\n", a.name) }
+func (a namedTransfer) Fail(err error) { fmt.Fprintf(&a.s.out, "transfer %s: %v\n", a.name, err) }
 
 // print writes the effects in their order.
 func (s *coreScript) print(effects []effect) {
@@ -290,6 +356,12 @@ func (s *coreScript) print(effects []effect) {
 			e.answer.Send(e.result)
 		case answerReads:
 			answerAll(e)
+		case answerTransfer:
+			if e.err != nil {
+				e.answer.Fail(e.err)
+			} else {
+				e.answer.Send(struct{}{})
+			}
 		case noteLeader:
 			fmt.Fprintf(&s.out, "note term %d leader %v\n", e.term, e.leader)
 		case noteStall:

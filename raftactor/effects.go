@@ -54,6 +54,12 @@ type answerReads struct {
 	err   error
 }
 
+// answerTransfer answers a transfer of leadership: done, or err.
+type answerTransfer struct {
+	answer transferAnswer
+	err    error
+}
+
 // noteLeader writes a log line about a change of leader or term.
 type noteLeader struct {
 	term   proto.Term
@@ -73,19 +79,20 @@ type noteSpace struct {
 // noteSnapshot writes the log line that a snapshot is durable, which tools wait for.
 type noteSnapshot struct{ index proto.Index }
 
-func (noteSnapshot) effect()  {}
-func (noteSpace) effect()     {}
-func (publishStatus) effect() {}
-func (sendPeers) effect()     {}
-func (persistLog) effect()    {}
-func (confirmLog) effect()    {}
-func (saveSnapshot) effect()  {}
-func (handOver) effect()      {}
-func (refuse) effect()        {}
-func (accept) effect()        {}
-func (answerReads) effect()   {}
-func (noteLeader) effect()    {}
-func (noteStall) effect()     {}
+func (noteSnapshot) effect()   {}
+func (noteSpace) effect()      {}
+func (publishStatus) effect()  {}
+func (sendPeers) effect()      {}
+func (persistLog) effect()     {}
+func (confirmLog) effect()     {}
+func (saveSnapshot) effect()   {}
+func (handOver) effect()       {}
+func (refuse) effect()         {}
+func (accept) effect()         {}
+func (answerReads) effect()    {}
+func (answerTransfer) effect() {}
+func (noteLeader) effect()     {}
+func (noteStall) effect()      {}
 
 // view is what the raft actor publishes after a turn. Immutable.
 type view struct {

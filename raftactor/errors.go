@@ -18,6 +18,13 @@ var (
 	ErrNoLeader = errors.New("etcdserver: no leader")
 	// ErrNotLeader says that the member does not lead, or not in the term asked for. Nothing was proposed.
 	ErrNotLeader = errors.New("etcdserver: not leader")
+	// ErrNeverProposed says that the request timeout has passed without a leader that could take the request. Nothing was
+	// proposed.
+	ErrNeverProposed = errors.New("raftactor: no leader took the request in time, nothing was proposed")
+	// ErrTransferTimeout says that the member to which leadership was handed over has not come to lead in time.
+	ErrTransferTimeout = errors.New("etcdserver: request timed out, leader transfer took too long")
+	// ErrBadTransferee says that leadership was to go to nobody, or to a learner.
+	ErrBadTransferee = errors.New("etcdserver: bad leader transferee")
 	// ErrStopped says that the member is stopping. A proposal may still be applied after a restart.
 	ErrStopped = errors.New("etcdserver: server stopped")
 	// ErrDiskStalled says that this member's disk has not finished a write of the log for longer than an election
@@ -29,6 +36,17 @@ var (
 	// ErrInvalidRequest is wrapped by the reason why a request must not enter the log: a member could fail to decode
 	// it, and an entry that cannot be decoded stops every member at every start.
 	ErrInvalidRequest = errors.New("etcdserver: invalid request")
+)
+
+// Errors of changes of the membership, found before anything is proposed.
+var (
+	// ErrNotEnoughStarted says that so few members would be left, or have started, that the quorum could be lost; or that
+	// nobody would be left.
+	ErrNotEnoughStarted = errors.New("etcdserver: re-configuration failed due to not enough started members")
+	// ErrUnhealthy says that so few members are reached now that the change could cost the quorum.
+	ErrUnhealthy = errors.New("etcdserver: unhealthy cluster")
+	// ErrLearnerNotReady says that a learner has not caught up far enough to get a vote.
+	ErrLearnerNotReady = errors.New("etcdserver: can only promote a learner member which is in sync with leader")
 )
 
 // Errors of changes of the membership, found at apply against the members in the file. The change is in the log, has

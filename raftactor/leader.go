@@ -16,6 +16,8 @@ func (c *core) onPropose(m *propose) {
 	switch {
 	case c.stalled():
 		c.refuse(m, ErrDiskStalled)
+	case m.change != nil:
+		c.onChangeMembers(m)
 	case c.proposals.full(m) || c.gap() > applyGapMax && m.term == 0:
 		c.refuse(m, ErrTooManyRequests)
 	default:
@@ -35,8 +37,11 @@ func (c *core) gap() uint64 {
 	return 0
 }
 
+// refuse answers a proposal with an error. Changes of the membership are not counted among the proposals, as by etcd.
 func (c *core) refuse(m *propose, err error) {
-	c.tally.failedProposals++
+	if m.change == nil {
+		c.tally.failedProposals++
+	}
 	c.emit(refuse{m.answer, err})
 }
 
@@ -48,7 +53,7 @@ func (c *core) fail(m *propose, err error) {
 
 // stepProposals gives raft all proposals that wait, as one message, so that they become one append.
 func (c *core) stepProposals() {
-	if len(c.proposals.queued) == 0 {
+	if len(c.proposals.queued) == 0 && len(c.changes.waiting) == 0 {
 		return
 	}
 	status := c.node.BasicStatus()
@@ -57,7 +62,13 @@ func (c *core) stepProposals() {
 		return // elected in this turn: they are proposed behind the term's first entry, in the next one
 	}
 	c.refuseOutOfTerm(leads, status.HardState.GetTerm())
-	if len(c.proposals.queued) == 0 || status.Lead == raft.None || status.LeadTransferee != raft.None {
+	if status.Lead == raft.None || status.LeadTransferee != raft.None {
+		return
+	}
+	if leads == c.leads() {
+		c.queueChange()
+	}
+	if len(c.proposals.queued) == 0 {
 		return
 	}
 	entries := make([]*raftpb.Entry, len(c.proposals.queued))
@@ -107,13 +118,26 @@ func (c *core) refuseOutOfTerm(leads bool, term uint64) {
 // only answer some proposals get. It says that the outcome is unknown.
 func (c *core) sweep() {
 	for m := c.proposals.oldest(); m != nil && m.deadline <= c.now; m = c.proposals.oldest() {
-		c.fail(m, c.timeoutError(m.since))
+		c.fail(m, c.lateError(m))
 	}
+	c.endTransfers(0)
 	gone := c.reads.expire(c.now - c.cfg.requestTicks)
 	if len(gone) > 0 {
 		c.tally.slowReads++
 		c.emit(answerReads{reads: gone, err: c.timeoutError(gone[0].since)})
 	}
+}
+
+// lateError is the answer to a proposal that has waited for the request timeout. What raft was never given was surely
+// not proposed; etcd lets the deadline of such a request pass in its caller, and a promotion say that nobody leads.
+func (c *core) lateError(m *propose) error {
+	switch {
+	case m.entry == nil:
+		return c.timeoutError(m.since)
+	case m.change != nil && m.change.promotes && c.leader == 0:
+		return ErrNoLeader
+	}
+	return ErrNeverProposed
 }
 
 // timeoutError names the likely reason: the leader changed while the request was under way.

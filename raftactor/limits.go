@@ -1,5 +1,7 @@
 package raftactor
 
+import "time"
+
 // Limits of the raft and apply actors. Those of the files are in limits_log.go.
 const (
 	// messageBytesMax is raft's MaxSizePerMsg: the entries in one append message. etcd's number.
@@ -31,6 +33,11 @@ const (
 	proposalsOwnMax = 1024
 	// proposalsOwnBytesMax bounds the same in bytes; they are small.
 	proposalsOwnBytesMax = 4 << 20
+	// confChangesWaitingMax is the number of changes of the membership that wait for their turn. Each takes a commit, and
+	// people make them.
+	confChangesWaitingMax = 64
+	// transfersWaitingMax is the number of requests to hand leadership over that wait for the end of the transfer.
+	transfersWaitingMax = 64
 	// readsWaitingMax is the number of reads that wait for a round.
 	readsWaitingMax = 65_536
 
@@ -82,6 +89,8 @@ const (
 	catchUpEntriesDefault = 5000
 	// maxRequestBytesDefault is etcd's --max-request-bytes.
 	maxRequestBytesDefault = 1.5 * 1024 * 1024
+	// healthyTime is for how long a member must have been reached before it counts as running. etcd's number.
+	healthyTime = 5 * time.Second
 	// maxLearnersDefault is etcd's --max-learners.
 	maxLearnersDefault = 1
 )

@@ -491,7 +491,7 @@ func TestMember_FailedSpawnLeavesNothingRunning(t *testing.T) {
 	}
 	openTestLog(t, dir, &cfg)
 	sys := actors.NewSystem(actors.Config{Name: t.Name(), Log: zerolog.Nop()})
-	taken, err := spawnApply(sys, applyCore{}, &Config{Machine: machine}, func(*confChanged) {})
+	taken, err := spawnApply(sys, applyCore{}, &Config{Machine: machine}, func(message) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package raftactor
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,8 @@ type metrics struct {
 	slowReads         prometheus.Counter
 	failedReads       prometheus.Counter
 	heartbeatFailures prometheus.Counter
+	promotions        prometheus.Counter
+	promotionsFailed  *prometheus.CounterVec
 }
 
 // newMetrics makes the metrics of a member and registers them with r, which may be nil for none.
@@ -32,6 +35,9 @@ func newMetrics(r prometheus.Registerer, member proto.MemberID, status func() *p
 		slowReads:         counter("slow_read_indexes_total", "Times that reads got no index within the request timeout."),
 		failedReads:       counter("read_indexes_failed_total", "Reads that were refused an index."),
 		heartbeatFailures: counter("heartbeat_send_failures_total", "Heartbeats that were sent too late."),
+		promotions:        counter("learner_promote_successes", "Learners that this member, leading, gave a vote."),
+		promotionsFailed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "etcd_server_learner_promote_failures",
+			Help: "Promotions that failed while this member led, by reason."}, []string{"Reason"}),
 	}
 	if r == nil {
 		return m, nil
@@ -40,7 +46,8 @@ func newMetrics(r prometheus.Registerer, member proto.MemberID, status func() *p
 		Name: "etcd_server_id", Help: "The id of this member, in hex.",
 	}, []string{"server_id"})
 	id.WithLabelValues(member.String()).Set(1)
-	all := []prometheus.Collector{id, m.leaderChanges, m.failed, m.slowReads, m.failedReads, m.heartbeatFailures}
+	all := []prometheus.Collector{id, m.leaderChanges, m.failed, m.slowReads, m.failedReads, m.heartbeatFailures,
+		m.promotions, m.promotionsFailed}
 	for _, c := range append(all, m.gauges(status, applied)...) {
 		if err := r.Register(c); err != nil {
 			return nil, err
@@ -89,4 +96,21 @@ func (m *metrics) count(t *tally, pending int) {
 	m.slowReads.Add(float64(t.slowReads))
 	m.failedReads.Add(float64(t.failedReads))
 	m.heartbeatFailures.Add(float64(t.lateTicks))
+}
+
+// promotionReasons are the ends of promotions that are counted as failures, as etcd does: what a leader has found.
+var promotionReasons = []error{ErrMemberNotFound, ErrMemberRemoved, ErrMemberNotLearner, ErrLearnerNotReady,
+	ErrNotEnoughStarted}
+
+// promoted counts the end of a promotion.
+func (m *metrics) promoted(err error) {
+	if err == nil {
+		m.promotions.Inc()
+		return
+	}
+	for _, reason := range promotionReasons {
+		if errors.Is(err, reason) {
+			m.promotionsFailed.WithLabelValues(reason.Error()).Inc()
+		}
+	}
 }

@@ -23,6 +23,8 @@ type proposals struct {
 	bytes int
 	// own is how many of the pending ones are bound to a term.
 	own int
+	// changes is how many of the pending ones are changes of the membership, which etcd does not count.
+	changes int
 	// queuedBytes is what the queued ones will take of the log's room.
 	queuedBytes int64
 }
@@ -37,8 +39,23 @@ func (p *proposals) full(m *propose) bool {
 		len(p.pending) > 0 && p.bytes+m.Size() > proposalsPendingBytesMax
 }
 
-// add takes a proposal, due at tick deadline.
+// count is the number of the pending ones for the metrics.
+func (p *proposals) count() int { return len(p.pending) - p.changes }
+
+// add takes a proposal, due at tick deadline, for raft's next turn.
 func (p *proposals) add(m *propose, now, deadline int) {
+	p.keep(m, now, deadline)
+	p.queue(m)
+}
+
+// queue puts a proposal that is in here at the end of those that raft is given next.
+func (p *proposals) queue(m *propose) {
+	p.queued = append(p.queued, m)
+	p.queuedBytes += int64(entryBytes(m.entry))
+}
+
+// keep takes a proposal that raft is not given yet.
+func (p *proposals) keep(m *propose, now, deadline int) {
 	if p.pending == nil {
 		p.pending = make(map[uint64]*propose)
 	}
@@ -49,8 +66,9 @@ func (p *proposals) add(m *propose, now, deadline int) {
 	if m.term != 0 {
 		p.own++
 	}
-	p.queued = append(p.queued, m)
-	p.queuedBytes += int64(entryBytes(m.entry))
+	if m.change != nil {
+		p.changes++
+	}
 	p.order = append(p.order, m)
 }
 
@@ -71,6 +89,9 @@ func (p *proposals) drop(m *propose) {
 	p.bytes -= m.size
 	if m.term != 0 {
 		p.own--
+	}
+	if m.change != nil {
+		p.changes--
 	}
 	p.compact()
 }

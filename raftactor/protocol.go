@@ -35,12 +35,30 @@ type propose struct {
 	answer proto.Answer
 	// term is the only term in which the request may be proposed, and only by a leader; 0: any, by anyone.
 	term proto.Term
+	// change says what a conf change does; nil for a request.
+	change *memberChange
 
 	// The rest belongs to the raft actor.
 
 	use                   logUse
 	since, deadline, size int
 	done                  bool
+}
+
+// transfer asks this member, which must lead, to hand leadership over. Sent by any goroutine that is not raft, lane
+// Normal. Answered exactly once: when the other one leads, or with ErrNotLeader, ErrBadTransferee, ErrTooManyRequests,
+// ErrTransferTimeout, ErrStopped.
+type transfer struct {
+	to     proto.MemberID
+	answer transferAnswer
+	// deadline is the tick at which it is given up, set by raft.
+	deadline int
+}
+
+// transferAnswer is the right to answer one transfer once. actors.Reply[struct{}] implements it.
+type transferAnswer interface {
+	Send(struct{})
+	Fail(error)
 }
 
 // read asks for an index at which a read is linearizable. Sent by any goroutine that is not raft, lane Normal. Answered
@@ -94,6 +112,10 @@ type confChanged struct {
 	result *proto.Result
 }
 
+// membersChanged is the membership after the last entry that apply has executed. Sent by apply, lane Control, when it
+// has changed, before the batch goes to the store: what is checked before a change is proposed is checked against it.
+type membersChanged struct{ membership *proto.Membership }
+
 // checkpointed says that the file durably holds everything up to index. Sent by backend, lane Control.
 type checkpointed struct {
 	index      proto.Index
@@ -118,6 +140,8 @@ func (*snapshotSaved) raftMessage()  {}
 func (*snapshotFailed) raftMessage() {}
 func (*published) raftMessage()      {}
 func (*confChanged) raftMessage()    {}
+func (*membersChanged) raftMessage() {}
+func (*transfer) raftMessage()       {}
 func (*checkpointed) raftMessage()   {}
 func (*confirmCommit) raftMessage()  {}
 
@@ -143,6 +167,8 @@ func (*snapshotSaved) Size() int  { return messageOverheadBytes }
 func (*snapshotFailed) Size() int { return messageOverheadBytes }
 func (*published) Size() int      { return messageOverheadBytes }
 func (*confChanged) Size() int    { return messageOverheadBytes }
+func (*membersChanged) Size() int { return messageOverheadBytes }
+func (*transfer) Size() int       { return messageOverheadBytes }
 func (*checkpointed) Size() int   { return messageOverheadBytes }
 func (*confirmCommit) Size() int  { return messageOverheadBytes }
 
@@ -151,6 +177,9 @@ func (m *propose) Abort(err error) { m.answer.Fail(domainError(err)) }
 
 // Abort answers the read.
 func (m *read) Abort(err error) { m.answer.Fail(domainError(err)) }
+
+// Abort answers the transfer.
+func (m *transfer) Abort(err error) { m.answer.Fail(domainError(err)) }
 
 // Abort tells the asker that nothing is confirmed.
 func (m *confirmCommit) Abort(err error) { m.done(domainError(err)) }

@@ -12,6 +12,8 @@ import (
 func useOf(m *propose) logUse {
 	r := m.request
 	switch {
+	case m.change != nil:
+		return useClient
 	case m.term != 0, r == nil, r.ClusterVersionSet != nil, r.ClusterMemberAttrSet != nil:
 		return useOwn
 	case r.LeaseRevoke != nil, r.DeleteRange != nil, r.Compaction != nil, r.Alarm != nil:

@@ -56,6 +56,8 @@ type Config struct {
 	PreVote bool
 	// MaxLearners is how many learners the cluster may have; read at apply, so equal on all members.
 	MaxLearners int
+	// StrictReconfigCheck refuses changes of the members that could cost the quorum.
+	StrictReconfigCheck bool
 	// SnapshotCount is how many applied entries lie between two snapshots on disk; CatchUpEntries is how many entries are
 	// kept in memory behind the applied index for slow members.
 	SnapshotCount  uint64
@@ -161,6 +163,7 @@ func Default() Config {
 		ElectionTickAdvance:   true,
 		PreVote:               true,
 		MaxLearners:           1,
+		StrictReconfigCheck:   true,
 		FreelistType:          freelistMap,
 		SnapshotCount:         snapshotCountDefault,
 		CatchUpEntries:        catchUpEntriesDefault,

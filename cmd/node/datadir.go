@@ -138,8 +138,10 @@ func (f *files) logOpened(cfg *Config, log zerolog.Logger) {
 		Int("leases", len(f.restored.Leases)).Msg("opened the data directory")
 }
 
-// checkAlone refuses the directory of a member that is not alone in its cluster, because this version runs one member;
-// with --force-new-cluster it makes it the only one.
+// checkAlone refuses the directory of a member of a cluster in which others have started, because this version reaches
+// no other member; with --force-new-cluster it makes it the only one. Members that were added and never started do not
+// matter as long as they are learners; added voters have taken the quorum along, and the member waits for it, as etcd
+// does.
 func (f *files) checkAlone(cfg *Config, log zerolog.Logger) error {
 	if !f.begun() {
 		return nil
@@ -157,12 +159,36 @@ func (f *files) checkAlone(cfg *Config, log zerolog.Logger) error {
 		return nil
 	}
 	members, err := raftactor.CommittedMembers(f.recovered, f.restored.Index, f.restored.Membership)
-	if err == nil && len(members) > 1 {
-		err = fmt.Errorf("the data directory %s belongs to a member of a cluster of %d, and this version of troupe runs one "+
-			"member alone: go on with etcd, or, if the others are lost for good, make it a cluster of its own with "+
+	if err != nil {
+		return err
+	}
+	learner, known := members[f.meta.Member]
+	if len(members) > 1 && (!known || learner) || f.othersStarted(members) {
+		return fmt.Errorf("the data directory %s belongs to a member of a cluster of %d, and this version of troupe reaches "+
+			"no other member: go on with etcd, or, if the others are lost for good, make it a cluster of its own with "+
 			"--force-new-cluster", cfg.dataDir(), len(members))
 	}
-	return err
+	voters := 0
+	for _, learner := range members {
+		if !learner {
+			voters++
+		}
+	}
+	if voters > 1 {
+		log.Warn().Int("voters", voters).Msg("voters were added that this version of troupe cannot reach: there is no " +
+			"quorum, and no request is served; --force-new-cluster makes this member the only one again, with all its data")
+	}
+	return nil
+}
+
+// othersStarted reports whether a voter beside this member has told its name.
+func (f *files) othersStarted(members map[proto.MemberID]bool) bool {
+	for id, learner := range members {
+		if m := f.restored.Membership.Member(id); m != nil && id != f.meta.Member && !learner && m.Name != "" {
+			return true
+		}
+	}
+	return false
 }
 
 func stringers[T fmt.Stringer](values []T) []fmt.Stringer {

@@ -87,7 +87,7 @@ func TestConfigFile_ReplacesFlagsAndVariablesAndNamesEach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.node.Name != "m1" || !o.node.PreVote || o.node.MaxWALs != 5 || !o.alone.strictReconfigCheck {
+	if o.node.Name != "m1" || !o.node.PreVote || o.node.MaxWALs != 5 || !o.node.StrictReconfigCheck {
 		t.Errorf("read %+v", o.node)
 	}
 	all := strings.Join(o.warnings, "\n")

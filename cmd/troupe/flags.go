@@ -76,6 +76,8 @@ func clusterFlags(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&c.ElectionTickAdvance, "initial-election-tick-advance", c.ElectionTickAdvance,
 		"Stand for election at once after a start, instead of after an election timeout.")
 	fs.BoolVar(&c.PreVote, "pre-vote", c.PreVote, "Ask before an election whether it could be won.")
+	fs.BoolVar(&c.StrictReconfigCheck, "strict-reconfig-check", c.StrictReconfigCheck,
+		"Refuse changes of the members that could cost the quorum.")
 	fs.IntVar(&c.MaxLearners, "max-learners", c.MaxLearners, "Learners permitted in the cluster.")
 }
 

@@ -10,7 +10,6 @@ import (
 // aloneOptions are etcd's flags that are about other members, or about what etcd has left behind. Manifests set them,
 // so they are read and checked; nothing follows from them while a member is alone.
 type aloneOptions struct {
-	strictReconfigCheck  bool
 	raftReadTimeout      time.Duration
 	raftWriteTimeout     time.Duration
 	corruptCheckTime     time.Duration
@@ -22,7 +21,7 @@ type aloneOptions struct {
 
 func defaultAlone() aloneOptions {
 	return aloneOptions{
-		strictReconfigCheck: true, raftReadTimeout: 5 * time.Second, raftWriteTimeout: 5 * time.Second,
+		raftReadTimeout: 5 * time.Second, raftWriteTimeout: 5 * time.Second,
 		compactHashCheckTime: time.Minute, downgradeCheckTime: 5 * time.Second,
 		discoveryFallback: "exit", v2Deprecation: "write-only",
 	}
@@ -30,8 +29,6 @@ func defaultAlone() aloneOptions {
 
 func aloneFlags(fs *flag.FlagSet, o *options) {
 	a := &o.alone
-	fs.BoolVar(&a.strictReconfigCheck, "strict-reconfig-check", a.strictReconfigCheck,
-		"Refuse changes of the members that would cost the quorum.")
 	fs.DurationVar(&a.raftReadTimeout, "raft-read-timeout", a.raftReadTimeout, "Read timeout of connections to members.")
 	fs.DurationVar(&a.raftWriteTimeout, "raft-write-timeout", a.raftWriteTimeout, "Write timeout of the same.")
 	fs.DurationVar(&a.corruptCheckTime, "corrupt-check-time", a.corruptCheckTime, "How often members compare their data.")

@@ -31,6 +31,9 @@ var refusals = []refusal{
 			txn, ok := m.(*pb.TxnRequest)
 			return ok && hasHiddenOverlap(txn)
 		}},
+	{"update of a member to URLs that are none",
+		"etcd takes them, and a member of etcd that has to reach them ends over it, at this and every later start",
+		hasBadURLs},
 	{"calls of the Auth service", "auth is a later storey; until then nothing may look as if it protected anything",
 		func(m proto.Message) bool {
 			name := string(m.ProtoReflect().Descriptor().Name())

@@ -109,6 +109,7 @@ var kinds = []weighted{
 	{2, func(d dice) step { return call("Alarm", d.alarm()) }},
 	{1, func(d dice) step { return call("Status", &pb.StatusRequest{}) }},
 	{1, func(d dice) step { return call("MemberList", &pb.MemberListRequest{Linearizable: d.rare(1)}) }},
+	{5, dice.membership},
 	{1, func(d dice) step { return call("Defragment", &pb.DefragmentRequest{}) }},
 	{28, func(d dice) step { return watchStep(d.below(streamsMax), create(d.watchCreate())) }},
 	{8, dice.watchCancel},

@@ -57,6 +57,12 @@ var methods = map[string]method{
 	"RoleAdd":      {"/etcdserverpb.Auth/RoleAdd", &pb.AuthRoleAddRequest{}, &pb.AuthRoleAddResponse{}},
 	"UserList":     {"/etcdserverpb.Auth/UserList", &pb.AuthUserListRequest{}, &pb.AuthUserListResponse{}},
 	"MemberList":   {"/etcdserverpb.Cluster/MemberList", &pb.MemberListRequest{}, &pb.MemberListResponse{}},
+	"MemberAdd":    {"/etcdserverpb.Cluster/MemberAdd", &pb.MemberAddRequest{}, &pb.MemberAddResponse{}},
+	"MemberRemove": {"/etcdserverpb.Cluster/MemberRemove", &pb.MemberRemoveRequest{}, &pb.MemberRemoveResponse{}},
+	"MemberUpdate": {"/etcdserverpb.Cluster/MemberUpdate", &pb.MemberUpdateRequest{}, &pb.MemberUpdateResponse{}},
+	"MemberPromote": {"/etcdserverpb.Cluster/MemberPromote", &pb.MemberPromoteRequest{},
+		&pb.MemberPromoteResponse{}},
+	"MoveLeader": {"/etcdserverpb.Maintenance/MoveLeader", &pb.MoveLeaderRequest{}, &pb.MoveLeaderResponse{}},
 }
 
 // requests of the verbs that have one and are not unary.

@@ -34,7 +34,7 @@ const (
 
 // serverFlags make the limits small, so that small requests reach them, and periodic progress frequent.
 var serverFlags = []string{"--max-request-bytes", "20000", "--max-txn-ops", "8",
-	"--watch-progress-notify-interval", "200ms"}
+	"--watch-progress-notify-interval", "200ms", "--max-learners", "2"}
 
 // The two sides. etcd is the one that is right.
 const (
@@ -47,7 +47,7 @@ const (
 type side struct {
 	server    *harness.Server
 	conn      *grpc.ClientConn
-	member    uint64
+	members   []uint64 // the ids that scripts call 1, 2, 3: the server's own, and those added, in order
 	watches   [streamsMax]*watchStream
 	recorder  *watchStream // sees all events of the script
 	keepAlive grpc.BidiStreamingClient[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]
@@ -69,6 +69,8 @@ type world struct {
 	shortest []step        // that found a difference
 	served   int           // scripts on these servers
 	closed   [streamsMax]bool
+	// added holds the second up to which members with these URLs were added: their ids are made of both.
+	added    map[string]int64
 	counters counters
 }
 
@@ -89,7 +91,8 @@ func (d *difference) Error() string {
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t: t, counters: counters{used: make(map[string]int), outcomes: make(map[string]int)}}
+	return &world{t: t, added: make(map[string]int64),
+		counters: counters{used: make(map[string]int), outcomes: make(map[string]int)}}
 }
 
 func (w *world) use(name string) { w.counters.used[name]++ }
@@ -145,7 +148,9 @@ func (w *world) start() {
 		if err != nil {
 			return err
 		}
-		s.member = r.Header.MemberId
+		if len(s.members) == 0 {
+			s.members = []uint64{r.Header.MemberId}
+		}
 		return nil
 	})
 	for _, err := range errs {
@@ -237,6 +242,9 @@ func (w *world) clean() *difference {
 const resetKey = "reset"
 
 func (s *side) clean(ctx context.Context) (st state, err error) {
+	if err := s.cleanMembers(ctx); err != nil {
+		return st, err
+	}
 	maintenance, kv, leases := pb.NewMaintenanceClient(s.conn), pb.NewKVClient(s.conn), pb.NewLeaseClient(s.conn)
 	alarms, err := maintenance.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_GET})
 	if err != nil {
@@ -461,15 +469,19 @@ func (w *world) ask(s step) [sides]answer {
 	request := proto.Clone(s.request)
 	expand(request)
 	shift(request, w.base)
+	if add, ok := request.(*pb.MemberAddRequest); ok {
+		defer w.awaitNextID(add)()
+	}
 	answers := both(w, func(side *side) answer {
 		ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 		defer cancel()
-		reply, err := side.call(ctx, s.verb, proto.Clone(request))
+		reply, err := side.call(ctx, s.verb, side.outbound(request))
 		if err != nil {
 			got := status.Convert(err)
 			return answer{err: fmt.Sprintf("%v: %s", got.Code(), got.Message())}
 		}
 		shift(reply, -w.base)
+		side.inbound(reply)
 		return answer{reply: reply}
 	})
 	if answers[0].reply != nil && answers[1].reply != nil {
