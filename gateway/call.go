@@ -47,6 +47,7 @@ type call struct {
 type request[T any] struct {
 	call
 	message T
+	input   input
 }
 
 // begin starts the clock.

@@ -26,16 +26,19 @@ func (c *codec) Name() string { return "proto" }
 
 // Unmarshal decodes a request.
 func (c *codec) Unmarshal(data mem.BufferSlice, v any) error {
-	txn, isTxn := v.(*txnInput)
+	c.received.Add(float64(data.Len()))
+	in, isInput := v.(*input)
 	m, ok := v.(protobuf.Message)
-	if !ok && !isTxn {
+	switch {
+	case isInput && !in.enter(data.Len()):
+		return nil // it is refused
+	case !isInput && !ok:
 		return fmt.Errorf("gateway: cannot decode into %T", v)
 	}
 	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buffer.Free()
-	c.received.Add(float64(buffer.Len()))
-	if isTxn {
-		return txn.decode(buffer.ReadOnlyData())
+	if isInput {
+		return in.decode(buffer.ReadOnlyData())
 	}
 	return protobuf.Unmarshal(buffer.ReadOnlyData(), m)
 }

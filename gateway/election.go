@@ -150,6 +150,7 @@ func (s *Server) leaderAnswer(ctx context.Context, revision int64, leader *mvccp
 // observe sends the leader of an election, each of its values, and each leader after it.
 func (s *Server) observe(stream *stream) error {
 	r := new(proto.LeaderRequest)
+	defer stream.input.leave()
 	if err := stream.receive(r); err != nil {
 		return err
 	}

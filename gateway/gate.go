@@ -58,8 +58,9 @@ type gates struct {
 	// callsPerConnection bounds the calls of each connection, except leases'; beyondConnection counts what it refused.
 	callsPerConnection int64
 	beyondConnection   prometheus.Counter
-	// txns bounds what transactions in flight are decoded to, in bytes (txninput.go).
-	txns gate
+	// requestBytes bounds the bytes of large requests in flight, controlBytes those of large messages of the Lease service
+	// and on streams (requestinput.go), txns what transactions in flight are decoded to, in bytes (txninput.go).
+	requestBytes, controlBytes, txns gate
 	// lines bounds what they make the log say.
 	lines lineRate
 }
@@ -83,6 +84,8 @@ func (g *gates) make(registry prometheus.Registerer) {
 	g.operators.name, g.operators.max = "operator_request", operatorRequestsMax
 	g.leases.name, g.leases.max = "lease_request", leaseRequestsMax
 	g.turns.name, g.turns.max = "turn", turnsMax
+	g.requestBytes.name, g.requestBytes.max = "request_bytes", requestBytesInFlightMax
+	g.controlBytes.name, g.controlBytes.max = "control_bytes", controlBytesInFlightMax
 	g.txns.name, g.txns.max = "txn_bytes", txnBytesMax
 	g.streams.name, g.streams.max = "stream", streamsMax
 	g.grpc.name, g.grpc.max = "grpc_connection", connections
@@ -99,7 +102,7 @@ func (g *gates) make(registry prometheus.Registerer) {
 
 func (g *gates) all() []*gate {
 	return []*gate{&g.requests, &g.operators, &g.leases, &g.turns, &g.streams, &g.grpc, &g.json, &g.pages,
-		&g.metrics, &g.txns}
+		&g.metrics, &g.requestBytes, &g.controlBytes, &g.txns}
 }
 
 // of gives the gate of a method.

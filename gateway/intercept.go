@@ -28,6 +28,7 @@ func unary[T any, P interface {
 }](s *Server, service, name string, handle func(context.Context, P) (any, error)) grpc.MethodDesc {
 	m := &unaryMethod{server: s, name: name, full: "/" + service + "/" + name,
 		counters: s.metrics.rpc.method(rpcUnary, service, name), gate: s.gates.of(rpcUnary, service, name)}
+	bytesGate := s.gates.inputGate(m.gate)
 	return grpc.MethodDesc{MethodName: name, Handler: func(wire any, _ context.Context, _ func(any) error,
 		_ grpc.UnaryServerInterceptor) (any, error) {
 		stream := wire.(grpc.ServerStream)
@@ -39,9 +40,9 @@ func unary[T any, P interface {
 		defer s.leaveCall(m.gate, conn)
 		r := new(request[T])
 		in := P(&r.message)
-		txn := s.txnInput(in)
-		defer txn.leave()
-		switch err := txn.receive(stream, in); {
+		r.input = input{into: in, server: s, raw: bytesGate}
+		defer r.input.leave()
+		switch err := r.input.receive(stream); {
 		case err == nil:
 		case errors.Is(err, ErrTooManyCalls):
 			return nil, m.counters.refused(wireError(err))

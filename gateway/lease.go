@@ -68,6 +68,7 @@ func (s *Server) leaseKeepAlive(stream *stream) error {
 }
 
 func (s *Server) renewLoop(stream *stream) error {
+	defer stream.input.leave()
 	for {
 		in := new(pb.LeaseKeepAliveRequest)
 		if err := stream.receive(in); err != nil {

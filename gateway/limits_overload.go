@@ -8,6 +8,16 @@ const (
 	// stack and the request: some 20 KiB when it is ordinary. Ten thousand clients that ask one thing at a time fit
 	// thrice.
 	requestsMax = 32 << 10
+	// requestBytesFree is what a request may have on the wire without being counted in the bounds that follow: less than
+	// the call costs in any case.
+	requestBytesFree = 4 << 10
+	// requestBytesInFlightMax bounds the bytes of all larger requests that are received and not answered. raft takes
+	// 64 MiB of proposals and refuses more; this lets twice that wait for it, and refuses what comes in faster than it is
+	// refused there. A request is in memory up to three times: as received, decoded, and encoded for the log.
+	requestBytesInFlightMax = 128 << 20
+	// controlBytesInFlightMax bounds the same for the Lease service and for messages on streams. They are small, but for
+	// keys and ranges of watches of more than a page, or fields that nobody knows.
+	controlBytesInFlightMax = 16 << 20
 	// txnMessageBytes is what a message within a transaction takes in memory, however little it is on the wire: that of
 	// the largest, with the pointers to it.
 	txnMessageBytes = 192

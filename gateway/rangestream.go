@@ -22,6 +22,7 @@ const (
 // read pins no view, and a compaction that passes the revision ends the stream with that error.
 func (s *Server) rangeStream(stream *stream) error {
 	q := new(pb.RangeRequest)
+	defer stream.input.leave()
 	if err := stream.receive(q); err != nil {
 		return err
 	}

@@ -138,6 +138,7 @@ func housekeepingError(ctx context.Context, err error) error {
 // all. The pieces are sent in a goroutine of their own, because sending to a client that does not read waits until the
 // call has ended.
 func (s *Server) snapshot(stream *stream) error {
+	defer stream.input.leave()
 	if err := stream.receive(new(pb.SnapshotRequest)); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	protobuf "google.golang.org/protobuf/proto"
 )
 
 // stream is one streaming call: it counts messages and knows why it ends.
@@ -22,6 +23,8 @@ type stream struct {
 	call  *call
 	bytes int
 	count int64
+	// input is the message that was received last. Only the goroutine that receives uses it, and leaves it at its end.
+	input input
 	// keep takes the stream out of those that the drain ends; false when the drain has begun.
 	keep func() bool
 }
@@ -99,8 +102,12 @@ func (s *stream) admit() (done func(), err error) {
 
 // receive reads one message. The error is io.EOF when the client has said all. It counts whatever comes of it, as send
 // does; so do those of etcd.
-func (s *stream) receive(m any) error {
-	err := s.RecvMsg(m)
+//
+// The message before has been answered when it is called, or passed on to a room whose mailbox counts it.
+func (s *stream) receive(m protobuf.Message) error {
+	s.input.leave()
+	s.input = input{into: m, server: s.server, raw: &s.server.gates.controlBytes}
+	err := s.input.receive(s.ServerStream)
 	s.counters.received.Inc()
 	if err != nil && !errors.Is(err, io.EOF) && s.ctx.Err() == nil {
 		s.server.metrics.streamFailures.WithLabelValues("receive", s.api).Inc()

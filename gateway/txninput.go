@@ -2,13 +2,12 @@ package gateway
 
 import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
 	protobuf "google.golang.org/protobuf/proto"
 )
 
-// txnInput is a transaction that is being received. An operation may be two bytes on the wire and fifty times that in
-// memory, so that what the messages within take is bounded before they are decoded:
+// A transaction may be small on the wire and large in memory: an operation may be two bytes there and fifty times that
+// when it is decoded. So what the messages within take is bounded before they are:
 //
 //   - Of a list at the top that is longer than CheckTxn lets through, only as much is decoded as makes it be refused.
 //   - A nested transaction may come to the same number of operations and be legal. What all transactions in flight are
@@ -16,71 +15,19 @@ import (
 //
 // Other requests have no need of it. The lists of WatchCreateRequest, MemberAddRequest and MemberUpdateRequest hold
 // numbers and strings, not messages: 16 bytes at most for two of the wire. LeaseCheckpointRequest is not served.
-type txnInput struct {
-	into    *pb.TxnRequest
-	server  *Server
-	held    int64 // bytes in the gate
-	refused bool
-}
 
-// txnInput makes the input of a transaction, nil for other requests.
-func (s *Server) txnInput(in protobuf.Message) *txnInput {
-	if txn, ok := in.(*pb.TxnRequest); ok {
-		return &txnInput{into: txn, server: s}
-	}
-	return nil
-}
-
-// receive reads the message of a call; t is nil for all but transactions. It fails with ErrTooManyCalls, or as the
-// stream does. The caller calls leave in any case, when the call is over.
-func (t *txnInput) receive(stream grpc.ServerStream, in protobuf.Message) error {
-	if t == nil {
-		return stream.RecvMsg(in)
-	}
-	if err := stream.RecvMsg(t); err != nil {
-		return err
-	}
-	if t.refused {
-		return ErrTooManyCalls
-	}
-	return nil
-}
-
-// leave gives back what the transaction has in the gate.
-func (t *txnInput) leave() {
-	if t != nil && t.held > 0 {
-		t.server.gates.txns.open.Add(-t.held)
-	}
-}
-
-// decode decodes the transaction, or notes that it is refused.
-func (t *txnInput) decode(b []byte) error {
+// decodeTxn decodes a transaction, or notes that it is refused.
+func (in *input) decodeTxn(b []byte, into *pb.TxnRequest) error {
 	if int64(len(b))/2*txnMessageBytes > txnBytesFree { // a message is at least two bytes
-		w := &txnWalk{listMax: t.server.cfg.TxnOpsMax}
+		w := &txnWalk{listMax: in.server.cfg.TxnOpsMax}
 		b = b[:w.walk(b)]
-		if !t.enter(w.messages * txnMessageBytes) {
-			t.refused = true
-			return nil
+		if bytes := w.messages * txnMessageBytes; bytes > txnBytesFree {
+			if in.decoded, in.refused = in.server.enterBytes(&in.server.gates.txns, bytes); in.refused {
+				return nil
+			}
 		}
 	}
-	return protobuf.Unmarshal(b, t.into)
-}
-
-// enter takes room in the gate. One that is larger than the whole is let in when there is no other.
-func (t *txnInput) enter(bytes int64) bool {
-	if bytes <= txnBytesFree {
-		return true
-	}
-	g := &t.server.gates.txns
-	bytes = min(bytes, g.max)
-	if g.open.Add(bytes) > g.max {
-		g.open.Add(-bytes)
-		g.rejected.Inc()
-		t.server.sayRejected(g)
-		return false
-	}
-	t.held = bytes
-	return true
+	return protobuf.Unmarshal(b, into)
 }
 
 // txnWalk looks at the wire form of a transaction, without an allocation.

@@ -110,12 +110,13 @@ func TestTxnInput_AMillionOperationsAreRefusedForNothing(t *testing.T) {
 	s := &Server{cfg: Config{TxnOpsMax: txnOpsDefault}}
 	for field := byte(txnCompareField); field <= txnFailureField; field++ {
 		wire := empties(field, 1<<20)
-		in := &txnInput{into: new(pb.TxnRequest), server: s}
+		txn := new(pb.TxnRequest)
+		in := &input{into: txn, server: s}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		err := in.decode(wire)
 		runtime.ReadMemStats(&after)
-		if err != nil || in.refused || !errors.Is(storeactor.CheckTxn(in.into, txnOpsDefault), storeactor.ErrTooManyOps) {
+		if err != nil || in.refused || !errors.Is(storeactor.CheckTxn(txn, txnOpsDefault), storeactor.ErrTooManyOps) {
 			t.Errorf("list %d: %v, refused: %v", field, err, in.refused)
 		}
 		if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {

@@ -56,6 +56,7 @@ func (s *Server) readWatchRequests(stream *stream, watches WatchStream) {
 			stream.end(s.panicked("Watch", r))
 		}
 	}()
+	defer stream.input.leave()
 	for {
 		in := new(pb.WatchRequest)
 		err := stream.receive(in)
