@@ -20,6 +20,15 @@ type Membership struct {
 	ClusterVersion string
 	// DowngradeTarget is the version a running downgrade goes to, empty when none runs.
 	DowngradeTarget string
+	// Lowered is the last lowering of the cluster version that this process has applied.
+	Lowered Lowering
+}
+
+// Lowering is an entry that lowered the cluster version, and the version before it. The log up to that entry may hold
+// what members of the lower version cannot read. The zero value is none.
+type Lowering struct {
+	At   Index
+	From string
 }
 
 // Member gives the member with that id, or nil.

@@ -110,6 +110,8 @@ func (a *raftActor) execute(effects []effect) {
 			} else {
 				e.answer.Send(struct{}{})
 			}
+		case answerPass:
+			e.done(e.err)
 		case noteLeader:
 			a.noteLeader(e)
 		case noteStall:

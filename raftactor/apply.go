@@ -3,6 +3,8 @@ package raftactor
 import (
 	"errors"
 
+	"github.com/rs/zerolog"
+
 	"troupe/actors"
 	"troupe/proto"
 )
@@ -20,6 +22,7 @@ type Machine interface {
 type applyActor struct {
 	core    applyCore
 	machine Machine
+	log     zerolog.Logger
 	// tell gives raft a conf change, or a membership.
 	tell func(message)
 }
@@ -33,6 +36,7 @@ func (a *applyActor) Handle(_ actors.Self[*applyWork], works []*applyWork) {
 	for _, w := range works {
 		before := a.core.membership
 		batch, changes := a.core.apply(w)
+		a.sayVersions(before, a.core.membership)
 		for _, c := range changes {
 			a.tell(c)
 		}
@@ -50,6 +54,32 @@ func (a *applyActor) Handle(_ actors.Self[*applyWork], works []*applyWork) {
 // Stop is part of actors.Behavior.
 func (a *applyActor) Stop() {}
 
+// sayVersions writes the lines about what has happened to the versions of the cluster.
+func (a *applyActor) sayVersions(before, now *proto.Membership) {
+	if before == now {
+		return
+	}
+	switch {
+	case before.ClusterVersion == now.ClusterVersion:
+	case before.ClusterVersion == "":
+		a.log.Info().Str("cluster-version", now.ClusterVersion).Msg("set initial cluster version")
+	default:
+		a.log.Info().Str("from", before.ClusterVersion).Str("to", now.ClusterVersion).Msg("updated cluster version")
+	}
+	switch {
+	case before.DowngradeTarget == now.DowngradeTarget:
+	case now.DowngradeTarget != "":
+		a.log.Info().Str("target-version", now.DowngradeTarget).Str("cluster-version", now.ClusterVersion).
+			Msg("a downgrade of the cluster is enabled: do not replace a member before it says that it is ready to downgrade")
+	case versionLess(before.DowngradeTarget, a.core.version):
+		a.log.Info().Str("target-version", before.DowngradeTarget).Str("cluster-version", now.ClusterVersion).
+			Msg("the downgrade of the cluster is cancelled: no member may be replaced by one of the target version any more")
+	default:
+		a.log.Info().Str("target-version", before.DowngradeTarget).Str("cluster-version", now.ClusterVersion).
+			Msg("the downgrade of the cluster is over")
+	}
+}
+
 // applyPolicy refuses what is beyond the credit, which cannot happen.
 var applyPolicy = actors.Batch[*applyWork](
 	actors.Bound{Messages: applyInboxMessagesMax, Bytes: applyInboxBytesMax},
@@ -59,12 +89,14 @@ var applyPolicy = actors.Batch[*applyWork](
 // spawnApply starts the apply actor.
 func spawnApply(sys *actors.System, core applyCore, cfg *Config, tell func(message)) (
 	actors.Ref[*applyWork], error) {
-	machine := cfg.Machine
+	machine, log := cfg.Machine, cfg.Logger
 	return actors.Spawn(sys, actors.Spec[*applyWork]{
-		Name:     "raft/apply",
-		Policy:   applyPolicy,
-		Behavior: func() actors.Behavior[*applyWork] { return &applyActor{core: core, machine: machine, tell: tell} },
-		OnPanic:  actors.FailStop,
-		Pinned:   true,
+		Name:   "raft/apply",
+		Policy: applyPolicy,
+		Behavior: func() actors.Behavior[*applyWork] {
+			return &applyActor{core: core, machine: machine, log: log, tell: tell}
+		},
+		OnPanic: actors.FailStop,
+		Pinned:  true,
 	})
 }

@@ -67,7 +67,7 @@ func (a *applyCore) normal(c *proto.Command, e *raftpb.Entry, waiter *propose) {
 		actors.Must(err == nil, "entry %d cannot be decoded: %v", e.GetIndex(), err)
 	}
 	actors.Must(r.GetID() != 0 || r.GetHeader() != nil, "entry %d has no request id", e.GetIndex())
-	next, writes, mine := a.internal(r)
+	next, writes, mine := a.internal(r, c.Index)
 	if mine {
 		a.membership = next
 		c.Writes = writes
@@ -80,11 +80,11 @@ func (a *applyCore) normal(c *proto.Command, e *raftpb.Entry, waiter *propose) {
 
 // internal executes the requests that change the membership and the versions. mine is false for all others. The order
 // of the tests is etcd's; they come before all others.
-func (a *applyCore) internal(r *etcdserverpb.InternalRaftRequest) (next *proto.Membership, writes []proto.BucketWrite,
-	mine bool) {
+func (a *applyCore) internal(r *etcdserverpb.InternalRaftRequest, index proto.Index) (next *proto.Membership,
+	writes []proto.BucketWrite, mine bool) {
 	switch {
 	case r.ClusterVersionSet != nil:
-		next, writes = applyClusterVersion(a.membership, r.ClusterVersionSet, a.version)
+		next, writes = applyClusterVersion(a.membership, r.ClusterVersionSet, a.version, index)
 	case r.ClusterMemberAttrSet != nil:
 		next, writes = applyAttributes(a.membership, r.ClusterMemberAttrSet)
 	case r.DowngradeInfoSet != nil:

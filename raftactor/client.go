@@ -47,6 +47,10 @@ func Spawn(sys *actors.System, cfg Config) (*Client, error) {
 	if r.Uncopied {
 		cfg.Logger.Warn().Msg("the torn end of the log was cut off without a copy, the disk is full")
 	}
+	if m := cfg.Membership; m.DowngradeTarget != "" {
+		cfg.Logger.Info().Str("target-cluster-version", m.DowngradeTarget).Str("cluster-version", m.ClusterVersion).
+			Str("current-server-version", cfg.Version).Msg("cluster is downgrading to target version")
+	}
 	c := &Client{
 		ids:             newRequestIDs(cfg.Meta.Member, sys.Clock().Now(), r.Entries),
 		requestBytesMax: cfg.MaxRequestBytes,
@@ -307,6 +311,15 @@ func (c *Client) ConfirmCommit(index proto.Index, done func(error)) {
 		return
 	}
 	done(ErrStopped)
+}
+
+// SnapshotPast has done run once a snapshot at or above index is durable, so that no start reads the log up to index
+// any more; one is taken as soon as the file holds the index. done runs once, in raft's turn or in this call, and must
+// only tell; its error says that the member stops.
+func (c *Client) SnapshotPast(index proto.Index, done func(error)) {
+	if err := c.ref.Tell(actors.Control, &passSnapshot{index, done}); err != nil {
+		done(domainError(err))
+	}
 }
 
 // Receive hands raft a message of another member. It never waits and may drop the message.

@@ -96,6 +96,8 @@ type core struct {
 	// there was none, and snapshotAt the tick before which none is tried again.
 	checkpoint                *checkpointed
 	snapshotDelay, snapshotAt int
+	// asked are the questions for a snapshot that are not answered.
+	asked []*passSnapshot
 
 	// room is what the log takes behind the newest durable append; refusing says that requests were turned away for it.
 	room     logRoom
@@ -160,9 +162,7 @@ func (c *core) handle(m message) {
 		c.stepDurable()
 		c.onRoom(m.room)
 	case *snapshotSaved:
-		c.snapshotting, c.snapshotDelay = false, 0
-		c.snapshotIndex = max(c.snapshotIndex, m.index)
-		c.emit(noteSnapshot{m.index})
+		c.onSnapshotSaved(m.index)
 	case *snapshotFailed:
 		c.onSnapshotFailed()
 	case *published:
@@ -175,6 +175,8 @@ func (c *core) handle(m message) {
 		c.onTransfer(m)
 	case *checkpointed:
 		c.onCheckpointed(m)
+	case *passSnapshot:
+		c.onPassSnapshot(m)
 	case *confirmCommit:
 		c.flushHardState()
 		c.emit(confirmLog{&walConfirm{index: m.index, done: m.done}})
@@ -302,6 +304,7 @@ func (c *core) onTick(count int) {
 	c.flushHardState()
 	c.ticked = true
 	c.snapshotForSpace()
+	c.snapshotForPass()
 }
 
 // campaignAtStart makes the only voter a candidate at once: nobody else can lead, so waiting for an election timeout
@@ -349,6 +352,10 @@ func (c *core) stop() []effect {
 	if len(c.reads.waiting) > 0 {
 		c.emit(answerReads{reads: c.reads.waiting, err: ErrStopped})
 	}
+	for _, m := range c.asked {
+		c.emit(answerPass{m.done, ErrStopped})
+	}
+	c.asked = nil
 	for _, a := range c.applies.abandon() {
 		c.emit(refuse{a, ErrStopped})
 	}

@@ -31,8 +31,8 @@ func TestCore_Transcripts(t *testing.T) {
 //
 // Lines of a turn: propose NAME [size=N] [in-term=T] | conf ID | change add|learner|remove|update|promote ID |
 // members N[l][n]... | reached N=TICKS | transfer TO NAME | read NAME | tick N | persisted N | published N |
-// changed INDEX [node=N] [learner] | checkpointed INDEX | saved INDEX | confirm INDEX | recv TYPE from=N term=N
-// [index=] [commit=] [reject] [change=N]
+// changed INDEX [node=N] [learner] | checkpointed INDEX | saved INDEX | pass INDEX | confirm INDEX |
+// recv TYPE from=N term=N [index=] [commit=] [reject] [change=N]
 //
 // A member is written as its id, with an l behind it for a learner and an n for one that has told its name: 1n 2l.
 // Before members are given, all voters of start have names.
@@ -198,6 +198,8 @@ func (s *coreScript) message(t *testing.T, line string) {
 		s.core.handle(&snapshotSaved{proto.Index(number(t, words[1]))})
 	case "no-room-for-snapshot":
 		s.core.handle(&snapshotFailed{proto.Index(number(t, words[1]))})
+	case "pass":
+		s.pass(number(t, words[1]))
 	case "confirm":
 		s.core.handle(&confirmCommit{index: proto.Index(number(t, words[1])), done: func(error) {}})
 	case "recv":
@@ -218,6 +220,13 @@ func (s *coreScript) message(t *testing.T, line string) {
 	default:
 		t.Fatalf("unknown message %q", line)
 	}
+}
+
+// pass asks for a snapshot past an index.
+func (s *coreScript) pass(index uint64) {
+	s.core.handle(&passSnapshot{index: proto.Index(index), done: func(err error) {
+		fmt.Fprintf(&s.out, "passed %d: %v\n", index, err)
+	}})
 }
 
 // propose proposes a put, or with revoke something of the same size that counts as the end of a lease.
@@ -362,6 +371,8 @@ func (s *coreScript) print(effects []effect) {
 			} else {
 				e.answer.Send(struct{}{})
 			}
+		case answerPass:
+			e.done(e.err)
 		case noteLeader:
 			fmt.Fprintf(&s.out, "note term %d leader %v\n", e.term, e.leader)
 		case noteStall:

@@ -60,6 +60,12 @@ type answerTransfer struct {
 	err    error
 }
 
+// answerPass answers a question for a snapshot.
+type answerPass struct {
+	done func(error)
+	err  error
+}
+
 // noteLeader writes a log line about a change of leader or term.
 type noteLeader struct {
 	term   proto.Term
@@ -91,6 +97,7 @@ func (refuse) effect()         {}
 func (accept) effect()         {}
 func (answerReads) effect()    {}
 func (answerTransfer) effect() {}
+func (answerPass) effect()     {}
 func (noteLeader) effect()     {}
 func (noteStall) effect()      {}
 

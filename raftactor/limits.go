@@ -80,6 +80,21 @@ const (
 	// readRetryPart is the part of the request timeout after which a round without an answer is asked again. etcd asks
 	// again after 500 ms of 7 s.
 	readRetryPart = 14
+	// snapshotsAskedMax is how many may wait for a snapshot that is taken before its time. backend asks for one at a time.
+	snapshotsAskedMax = 1
+	// versionsInterval is how often the leader looks at the versions. etcd does every 4 s; a look costs nothing here, and
+	// an operator waits for it.
+	versionsInterval = time.Second
+	// versionsRetryPause is the same while the start of this member waits for the versions.
+	versionsRetryPause = 50 * time.Millisecond
+	// downgradeEndIntervalDefault is etcd's --downgrade-check-time.
+	downgradeEndIntervalDefault = 5 * time.Second
+	// versionsWaitingMax is how many may wait for settled versions: the start of the member does, once.
+	versionsWaitingMax = 8
+	// versionsMessagesMax bounds the mailbox: two timers, an answer, and twice those who wait.
+	versionsMessagesMax = 3 + 2*versionsWaitingMax
+	// versionsBytesMax bounds the same in bytes: none of them holds anything.
+	versionsBytesMax = versionsMessagesMax * messageOverheadBytes
 	// messageOverheadBytes is what a message counts for beyond its data: the struct, the reply, the decoded request.
 	messageOverheadBytes = 256
 

@@ -257,10 +257,13 @@ func applyAttributes(m *proto.Membership, r *membershippb.ClusterMemberAttrSetRe
 
 // applyClusterVersion gives the membership after a ClusterVersionSet. A version above this program's own stops it: it
 // would misread what the others may write from now on.
-func applyClusterVersion(m *proto.Membership, r *membershippb.ClusterVersionSetRequest, own string) (*proto.Membership,
-	[]proto.BucketWrite) {
+func applyClusterVersion(m *proto.Membership, r *membershippb.ClusterVersionSetRequest, own string,
+	index proto.Index) (*proto.Membership, []proto.BucketWrite) {
 	actors.Must(!versionLess(own, r.GetVer()), "the cluster version is set to %s, this member is %s", r.GetVer(), own)
 	next := clone(m)
+	if m.ClusterVersion != "" && versionLess(r.GetVer(), m.ClusterVersion) {
+		next.Lowered = proto.Lowering{At: index, From: m.ClusterVersion}
+	}
 	next.ClusterVersion = r.GetVer()
 	return next, []proto.BucketWrite{
 		{Bucket: proto.BucketCluster, Key: clusterVersionKey, Value: []byte(r.GetVer())},

@@ -146,13 +146,20 @@ func TestApplyAttributes(t *testing.T) {
 }
 
 func TestApplyVersions(t *testing.T) {
-	next, writes := applyClusterVersion(three(), &membershippb.ClusterVersionSetRequest{Ver: "3.7.0"}, "3.7.3")
+	next, writes := applyClusterVersion(three(), &membershippb.ClusterVersionSetRequest{Ver: "3.7.0"}, "3.7.3", 5)
 	if next.ClusterVersion != "3.7.0" || string(writes[0].Key) != "clusterVersion" || string(writes[0].Value) != "3.7.0" {
 		t.Fatalf("got %+v, %+v", next, writes)
 	}
 	mustPanic(t, "a cluster version above this program's", func() {
-		applyClusterVersion(three(), &membershippb.ClusterVersionSetRequest{Ver: "3.8.0"}, "3.7.3")
+		applyClusterVersion(three(), &membershippb.ClusterVersionSetRequest{Ver: "3.8.0"}, "3.7.3", 5)
 	})
+	if next.Lowered != (proto.Lowering{}) {
+		t.Fatalf("a rise counts as a lowering: %+v", next.Lowered)
+	}
+	next, _ = applyClusterVersion(next, &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}, "3.7.3", 8)
+	if next.Lowered != (proto.Lowering{At: 8, From: "3.7.0"}) {
+		t.Fatalf("the lowering is %+v", next.Lowered)
+	}
 	next, writes = applyDowngrade(three(), &membershippb.DowngradeInfoSetRequest{Enabled: true, Ver: "3.6.0"})
 	if next.DowngradeTarget != "3.6.0" || string(writes[0].Value) != `{"target-version":"3.6.0","enabled":true}` {
 		t.Fatalf("got %+v, %+v", next, writes)

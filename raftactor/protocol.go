@@ -131,6 +131,14 @@ type confirmCommit struct {
 	done  func(error)
 }
 
+// passSnapshot asks for done to run once a snapshot at or above index is durable, so that no start reads the log up to
+// index any more. One is taken for it as soon as the file holds the index. Sent by backend, lane Control; at most
+// snapshotsAskedMax wait. Answered exactly once, in raft's turn; done must only tell.
+type passSnapshot struct {
+	index proto.Index
+	done  func(error)
+}
+
 func (*propose) raftMessage()        {}
 func (*read) raftMessage()           {}
 func (*receive) raftMessage()        {}
@@ -144,6 +152,7 @@ func (*membersChanged) raftMessage() {}
 func (*transfer) raftMessage()       {}
 func (*checkpointed) raftMessage()   {}
 func (*confirmCommit) raftMessage()  {}
+func (*passSnapshot) raftMessage()   {}
 
 // Size counts the encoded request, which the decoded one shares most of its bytes with.
 func (m *propose) Size() int { return len(m.entry.GetData()) + messageOverheadBytes }
@@ -171,6 +180,7 @@ func (*membersChanged) Size() int { return messageOverheadBytes }
 func (*transfer) Size() int       { return messageOverheadBytes }
 func (*checkpointed) Size() int   { return messageOverheadBytes }
 func (*confirmCommit) Size() int  { return messageOverheadBytes }
+func (*passSnapshot) Size() int   { return messageOverheadBytes }
 
 // Abort answers the proposal. It was not proposed, but its sender cannot know.
 func (m *propose) Abort(err error) { m.answer.Fail(domainError(err)) }
@@ -183,6 +193,9 @@ func (m *transfer) Abort(err error) { m.answer.Fail(domainError(err)) }
 
 // Abort tells the asker that nothing is confirmed.
 func (m *confirmCommit) Abort(err error) { m.done(domainError(err)) }
+
+// Abort tells the asker that there will be none.
+func (m *passSnapshot) Abort(err error) { m.done(domainError(err)) }
 
 // domainError turns the runtime's errors into this package's. It keeps the turn-lost error of a panicked turn as it is,
 // which Reply must recognise.

@@ -1,6 +1,8 @@
 package raftactor
 
 import (
+	"slices"
+
 	"go.etcd.io/raft/v3/raftpb"
 
 	"troupe/actors"
@@ -9,7 +11,7 @@ import (
 
 // onCheckpointed decides whether a checkpoint of the file becomes a snapshot: a .snap file and a snapshot record, from
 // which the next start begins, and before which segments may go. Only when the last one is SnapshotCount entries back,
-// or the disk is full and segments can go, and one at a time.
+// the disk is full and segments can go, or the log must begin later (SnapshotPast), and one at a time.
 //
 // The order of rule 4.5 is: the checkpoint is durable (this message says so, and backend has made sure that a hard
 // state with that commit is durable too), then .snap, then the record, then the release. The last three are wal's.
@@ -18,6 +20,46 @@ func (c *core) onCheckpointed(m *checkpointed) {
 	if m.index >= c.snapshotIndex+proto.Index(c.cfg.snapshotCount) {
 		c.takeSnapshot(m)
 	}
+	c.snapshotForPass()
+}
+
+// onPassSnapshot takes a question for a snapshot.
+func (c *core) onPassSnapshot(m *passSnapshot) {
+	if len(c.asked) >= snapshotsAskedMax {
+		c.emit(answerPass{m.done, ErrTooManyRequests})
+		return
+	}
+	c.asked = append(c.asked, m)
+	c.answerPasses()
+	c.snapshotForPass()
+}
+
+// snapshotForPass takes a snapshot before it is due for who waits for one that the file's checkpoint is new enough for.
+func (c *core) snapshotForPass() {
+	if m := c.checkpoint; m != nil && m.index > c.snapshotIndex &&
+		slices.ContainsFunc(c.asked, func(p *passSnapshot) bool { return p.index <= m.index }) {
+		c.takeSnapshot(m)
+	}
+}
+
+// answerPasses answers who waits for a snapshot that is durable now.
+func (c *core) answerPasses() {
+	c.asked = slices.DeleteFunc(c.asked, func(p *passSnapshot) bool {
+		if p.index > c.snapshotIndex {
+			return false
+		}
+		c.emit(answerPass{p.done, nil})
+		return true
+	})
+}
+
+// onSnapshotSaved goes on from a snapshot that is durable.
+func (c *core) onSnapshotSaved(index proto.Index) {
+	c.snapshotting, c.snapshotDelay = false, 0
+	c.snapshotIndex = max(c.snapshotIndex, index)
+	c.emit(noteSnapshot{index})
+	c.answerPasses()
+	c.snapshotForPass()
 }
 
 // snapshotForSpace takes a snapshot before it is due when the disk is full and that gives back a segment.
