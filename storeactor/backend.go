@@ -64,6 +64,8 @@ type backend struct {
 	// abandon tells the workers to give up, because the member stops.
 	abandon *atomic.Bool
 
+	lowering lowering
+
 	agesTimer bool // a viewsDue is on its way
 	finishing *finishBackend
 }
@@ -100,6 +102,7 @@ func (b *backend) Start(self actors.Self[backendMessage]) error {
 		return err
 	}
 	b.view, b.filed = view, b.core.position
+	b.tellStatus(FileStatus{})
 	return nil
 }
 
@@ -118,8 +121,11 @@ func (b *backend) readStart(view FileView) error {
 		b.core.position.confState = confState
 	}
 	version, _, err := view.Append(nil, proto.BucketMeta, metaStorageVersion)
+	if err != nil {
+		return err
+	}
 	b.core.position.storageVersion = string(version)
-	return err
+	return nil
 }
 
 // Handle implements actors.Behavior.
@@ -157,11 +163,14 @@ func (b *backend) Handle(_ actors.Self[backendMessage], batch []backendMessage) 
 			b.retryCommit()
 		case viewsDue:
 			b.agesTimer = false
+		case *snapshotPassed:
+			b.lowering.answered(m)
 		default:
 			actors.Must(false, "backend got a %T", m)
 		}
 	}
 	b.checkpoint()
+	b.lowerStorage()
 	b.startHash()
 	b.startSnapshot()
 	b.compact()
@@ -249,7 +258,7 @@ func (b *backend) ask(index proto.Index) {
 	})
 }
 
-// tellSelf brings an answer into the backend's own mailbox. It cannot be full: the backend has one question and five
+// tellSelf brings an answer into the backend's own mailbox. It cannot be full: the backend has two questions and five
 // timers out at most, and each worker one report.
 func tellSelf(ref actors.Ref[backendMessage], m backendMessage) {
 	err := ref.Tell(actors.Control, m)
@@ -269,6 +278,10 @@ func (b *backend) commit(plan *checkpointPlan) {
 		},
 		done: func() {
 			b.filed = plan.position
+			b.tellStatus(*b.cfg.status.Load())
+			if plan.storageVersionDirty {
+				b.sayStorageVersion(plan.position.membership)
+			}
 			b.tellStore()
 			if b.cfg.Notify.Checkpointed != nil {
 				p := &plan.position

@@ -74,7 +74,7 @@ func (b *backend) foundFull(err error) {
 		b.cfg.Logger.Error().Err(err).Int64("current-db-size-bytes", b.cfg.File.Sizes().Total).
 			Msg("no space left on the disk of the database file: writes are refused until there is space again; reads go " +
 				"on, and what was acknowledged is in the log")
-		b.cfg.status.Store(&FileStatus{FullSince: b.full.since})
+		b.tellStatus(FileStatus{FullSince: b.full.since})
 		b.cfg.Store.diskFull()
 	} else {
 		b.full.pause = min(2*b.full.pause, diskFullRetryMax)
@@ -93,7 +93,7 @@ func (b *backend) foundSpace() {
 	b.cfg.Logger.Info().Str("full-for", b.self.Now().Sub(b.full.since).String()).
 		Msg("there is space again on the disk of the database file: writes are accepted")
 	b.full = diskFull{timer: b.full.timer}
-	b.cfg.status.Store(&FileStatus{})
+	b.tellStatus(FileStatus{})
 }
 
 // turnAway answers those who wait for a commit that may never come, and publishes how much waits.
@@ -106,5 +106,5 @@ func (b *backend) turnAway() {
 	}
 	b.hashes = nil
 	b.failSnapshots(ErrDiskFull)
-	b.cfg.status.Store(&FileStatus{FullSince: b.full.since, Backlog: int64(b.core.bytes) + b.stuck.bytes})
+	b.tellStatus(FileStatus{FullSince: b.full.since, Backlog: int64(b.core.bytes) + b.stuck.bytes})
 }

@@ -2,7 +2,6 @@ package storeactor
 
 import (
 	"encoding/binary"
-	"slices"
 	"time"
 
 	"troupe/actors"
@@ -24,21 +23,8 @@ type checkpointPosition struct {
 	revision   proto.Revision
 	confState  []byte            // JSON, carried on from commit to commit
 	membership *proto.Membership // nil before the first commit since start
-	// storageVersion is the version of the schema, "" while the cluster has none. Each member raises its own when the
-	// cluster's version rises; etcd lowers it only after a look at its log, which is not done here.
+	// storageVersion is the version of the schema, "" while the cluster has none (storageversion.go).
 	storageVersion string
-}
-
-// storageVersions are the versions of the schema that the file can say of itself, lowest first: etcd writes none for a
-// cluster below 3.6.
-var storageVersions = []string{"", "3.6.0", "3.7.0"}
-
-// raiseStorageVersion gives the storage version after the cluster's version became known.
-func raiseStorageVersion(now, cluster string) string {
-	if slices.Index(storageVersions, cluster) > slices.Index(storageVersions, now) {
-		return cluster
-	}
-	return now
 }
 
 // checkpointer is the pure core of backend's main duty: it collects what the store sends and says when to ask the log
@@ -168,7 +154,7 @@ func (c *checkpointer) take() *checkpointPlan {
 		}
 		if w.membership != nil {
 			plan.position.membership = w.membership
-			plan.position.storageVersion = raiseStorageVersion(plan.position.storageVersion, w.membership.ClusterVersion)
+			plan.position.storageVersion = raiseStorageVersion(plan.position.storageVersion, w.membership, c.position.index)
 		}
 		plan.position.index, plan.position.term = w.index, w.term
 		plan.position.revision = max(plan.position.revision, w.revision)

@@ -87,6 +87,7 @@ func Spawn(sys *actors.System, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("spawn backend: %w", err)
 	}
+	sayReady(cfg.Logger, m.membership, backend.status().StorageVersion)
 	c := &Client{backend: backend, out: out, metrics: metrics, slowApply: cmp.Or(cfg.SlowApply, slowApplyDefault)}
 	if err := c.spawn(sys, &cfg, m, link); err != nil {
 		_ = backend.stop(context.Background())

@@ -102,6 +102,6 @@ const (
 	// backendTurnMessagesMax and backendTurnBytesMax bound one turn, so that control messages are not kept waiting.
 	backendTurnMessagesMax = 4_096
 	backendTurnBytesMax    = 16 << 20
-	// backendControlMax bounds the control lane: one answer of the log, five timers and one report of each worker.
+	// backendControlMax bounds the control lane: two answers of the log, five timers and one report of each worker.
 	backendControlMax = 1_024
 )

@@ -171,6 +171,10 @@ type FileStatus struct {
 	FullSince time.Time
 	// Backlog is how many bytes wait for that disk, as the credit counts them.
 	Backlog int64
+	// StorageVersion is what the file says of its schema, empty while it says nothing.
+	StorageVersion string
+	// lowered is the last lowering of the cluster version that it takes into account.
+	lowered proto.Index
 }
 
 // Full reports whether the disk is full.

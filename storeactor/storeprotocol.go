@@ -61,6 +61,9 @@ type Notify struct {
 	// Checkpointed is told by the backend what the file durably holds: index, its term, the JSON of the confState and
 	// the membership.
 	Checkpointed func(proto.Index, proto.Term, []byte, *proto.Membership)
+	// SnapshotPast is asked by the backend to run done, in a turn that must only tell, once no start reads the log up to
+	// that entry any more, or with the error that keeps it from that. Nil: the storage version is never lowered.
+	SnapshotPast func(index proto.Index, done func(error))
 	// NoSpace is told that a write exceeded this member's quota: a NOSPACE alarm should be proposed.
 	NoSpace func()
 }
