@@ -44,6 +44,16 @@ var (
 	ErrLeaderMissing = errors.New("gateway: leader is not provided")
 	// ErrMemberURLs refuses a new member whose peer URLs cannot be reached by members.
 	ErrMemberURLs = errors.New("gateway: given member URLs are invalid")
+	// ErrUnknownMethod refuses an action of a downgrade that does not exist.
+	ErrUnknownMethod = errors.New("gateway: unknown method")
+	// ErrDowngradeFormat refuses a downgrade to what is no version.
+	ErrDowngradeFormat = errors.New("gateway: wrong downgrade target version format")
+	// ErrDowngradeTarget refuses a downgrade to another version than the one right below the cluster's.
+	ErrDowngradeTarget = errors.New("gateway: invalid downgrade target version")
+	// ErrDowngradeRunning refuses a second downgrade.
+	ErrDowngradeRunning = errors.New("gateway: cluster has a downgrade job in progress")
+	// ErrClusterVersionUnknown refuses a downgrade before the cluster has a version.
+	ErrClusterVersionUnknown = errors.New("gateway: cluster version not found during downgrade")
 	// ErrNotImplemented answers what this version does not serve yet.
 	ErrNotImplemented = errors.New("gateway: not implemented")
 	// ErrAuthEnabled refuses every request of a cluster that asks for authentication, which this version cannot check: to
@@ -62,6 +72,7 @@ var (
 	statusTooManyRequests  = status.Error(codes.Unknown, rpctypes.ErrorDesc(rpctypes.ErrGRPCRequestTooManyRequests))
 	statusNotEnoughStarted = status.Error(codes.Unknown, rpctypes.ErrorDesc(rpctypes.ErrGRPCMemberNotEnoughStarted))
 	statusNotPrimary       = status.Error(codes.Unknown, "not a primary lessor")
+	statusUnknownMethod    = status.Error(codes.Unknown, "etcdserver: unknown method")
 	statusCanceled         = status.Error(codes.Canceled, context.Canceled.Error())
 	statusDeadline         = status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
 	statusLockExpired      = status.Error(codes.Unknown, "mutex: session is expired")

@@ -179,6 +179,8 @@ func (f *fakeRoom) State() State {
 	return f.state
 }
 
+func (f *fakeRoom) StorageVersion() string { return "3.7.0" }
+
 func (f *fakeRoom) HashKV(context.Context, proto.Revision) (HashKV, error) {
 	return HashKV{Hash: 4711, Revision: 8, Compacted: 2, Current: 9}, nil
 }
@@ -355,7 +357,7 @@ func (l *lockedBuffer) String() string {
 }
 
 func testConfig(room *fakeRoom, log *lockedBuffer) Config {
-	return Config{Member: 7, Cluster: 5, Versions: Versions{Server: "3.7.3", Troupe: "0.1.0", Storage: "3.7.0"},
+	return Config{Member: 7, Cluster: 5, Versions: Versions{Server: "3.7.3", Troupe: "0.1.0"},
 		Raft: room, Store: room, Watch: room, Leases: room, Registry: prometheus.NewRegistry(), Log: zerolog.New(log)}
 }
 

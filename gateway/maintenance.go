@@ -21,7 +21,7 @@ func (s *Server) registerMaintenance() {
 		unary(s, n, "Hash", s.hash),
 		unary(s, n, "Defragment", s.defragment),
 		unary(s, n, "MoveLeader", s.moveLeader),
-		unary(s, n, "Downgrade", later[*pb.DowngradeRequest]),
+		unary(s, n, "Downgrade", s.downgrade),
 	}, s.streaming(rpcServerStream, n, "Snapshot", "snapshot", s.snapshot))
 }
 
@@ -64,7 +64,7 @@ func (s *Server) status(context.Context, *pb.StatusRequest) (any, error) {
 		RaftTerm:         uint64(raft.Term),
 		RaftAppliedIndex: uint64(state.Applied),
 		IsLearner:        raft.Learner,
-		StorageVersion:   s.storageVersion(state.Membership),
+		StorageVersion:   s.cfg.Store.StorageVersion(),
 		DowngradeInfo:    &pb.DowngradeInfo{},
 	}
 	if m := state.Membership; m != nil && m.DowngradeTarget != "" {
@@ -89,14 +89,6 @@ func alarmText(a *pb.AlarmMember) string {
 		return fmt.Sprintf("alarm:%s", a.Alarm)
 	}
 	return fmt.Sprintf("memberID:%d alarm:%s", a.MemberID, a.Alarm)
-}
-
-// storageVersion is the version of the file's schema, which etcd knows only once the cluster has a version.
-func (s *Server) storageVersion(m *proto.Membership) string {
-	if m == nil || m.ClusterVersion == "" {
-		return ""
-	}
-	return s.cfg.Versions.Storage
 }
 
 // hashKV hashes the history up to a revision, for comparing members.

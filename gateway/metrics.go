@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -131,11 +130,12 @@ func (m *metrics) registerFacts(cfg *Config, register func(prometheus.Collector)
 		Help: "Current backend storage quota size in bytes."})
 	quota.Set(float64(cfg.quotaBytes()))
 	register(quota)
-	register(clusterVersion{
+	register(&clusterVersions{
 		desc: prometheus.NewDesc("etcd_cluster_version",
 			"Which version is running. 1 for 'cluster_version' label with current cluster version",
 			[]string{"cluster_version"}, nil),
 		membership: func() *proto.Membership { return cfg.Store.State().Membership },
+		seen:       make(map[string]bool),
 	})
 	register(&raisedAlarms{
 		desc: prometheus.NewDesc("etcd_debugging_server_alarms",
@@ -154,26 +154,39 @@ func (m *metrics) registerFacts(cfg *Config, register func(prometheus.Collector)
 	register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 
-// clusterVersion reports the cluster version as it is when asked, without the patch level, as etcd does.
-type clusterVersion struct {
+// clusterVersions reports the cluster version as it is when asked, without the patch level, as etcd does. One that was
+// seen, or was in force before the last lowering, stays as 0, so that a query does not take it for the present one.
+type clusterVersions struct {
 	desc       *prometheus.Desc
 	membership func() *proto.Membership
+
+	mu   sync.Mutex
+	seen map[string]bool
 }
 
 // Describe implements prometheus.Collector.
-func (c clusterVersion) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+func (c *clusterVersions) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
 
 // Collect implements prometheus.Collector.
-func (c clusterVersion) Collect(out chan<- prometheus.Metric) {
+func (c *clusterVersions) Collect(out chan<- prometheus.Metric) {
 	m := c.membership()
 	if m == nil || m.ClusterVersion == "" {
 		return
 	}
-	version := m.ClusterVersion
-	if parts := strings.SplitN(version, ".", 3); len(parts) == 3 {
-		version = parts[0] + "." + parts[1]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, version := range []string{m.Lowered.From, m.ClusterVersion} {
+		if version != "" {
+			c.seen[shortVersion(version)] = true
+		}
 	}
-	out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, 1, version)
+	for version := range c.seen {
+		value := 0.0
+		if version == shortVersion(m.ClusterVersion) {
+			value = 1
+		}
+		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, value, version)
+	}
 }
 
 // raisedAlarms reports the alarms as they are when asked. One that was seen and is cleared stays, as 0, so that a query

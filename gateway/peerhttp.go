@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 
@@ -16,6 +17,7 @@ func (s *Server) peerMux() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/version", s.serveVersion)
 	mux.Handle("/members", onlyGet(http.HandlerFunc(s.serveMembers)))
+	mux.Handle("/downgrade/enabled", onlyGet(http.HandlerFunc(s.serveDowngradeEnabled)))
 	return mux
 }
 
@@ -45,12 +47,9 @@ func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
 		return
 	}
-	membership := s.cfg.Store.State().Membership
-	answer := versionAnswer{Server: s.cfg.Versions.Server, Cluster: "not_decided",
-		Storage: s.storageVersion(membership), Troupe: s.cfg.Versions.Troupe}
-	if membership != nil && membership.ClusterVersion != "" {
-		answer.Cluster = membership.ClusterVersion
-	}
+	cluster, _ := s.clusterVersion()
+	answer := versionAnswer{Server: s.cfg.Versions.Server, Cluster: cmp.Or(cluster, "not_decided"),
+		Storage: cmp.Or(s.cfg.Store.StorageVersion(), "unknown"), Troupe: s.cfg.Versions.Troupe}
 	body, err := json.Marshal(answer)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

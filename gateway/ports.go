@@ -50,6 +50,8 @@ type Store interface {
 	Txn(ctx context.Context, r *pb.TxnRequest) (*proto.Result, error)
 	// LeaseKeys lists the keys attached to a lease, in order. They are shared and read-only.
 	LeaseKeys(id proto.LeaseID) [][]byte
+	// StorageVersion is the version of the file's schema, empty while it has none.
+	StorageVersion() string
 	// HashKV hashes the history up to a revision, 0 meaning the current one.
 	HashKV(ctx context.Context, revision proto.Revision) (HashKV, error)
 }

@@ -30,12 +30,14 @@ const (
 	kindAlarm
 	kindMemberAttributes
 	kindClusterVersion
+	kindDowngrade
 	kindUnknown
 	kindCount
 )
 
 var requestKindNames = [kindCount]string{"Range", "ReadonlyTxn", "Put", "DeleteRange", "Txn", "Compaction",
-	"LeaseGrant", "LeaseRevoke", "LeaseCheckpoint", "Alarm", "ClusterMemberAttrSet", "ClusterVersionSet", "unknown"}
+	"LeaseGrant", "LeaseRevoke", "LeaseCheckpoint", "Alarm", "ClusterMemberAttrSet", "ClusterVersionSet",
+	"DowngradeInfoSet", "unknown"}
 
 // kindOf gives the kind of a request that the member makes itself.
 func kindOf(r *pb.InternalRaftRequest) requestKind {
@@ -50,6 +52,8 @@ func kindOf(r *pb.InternalRaftRequest) requestKind {
 		return kindMemberAttributes
 	case r.ClusterVersionSet != nil:
 		return kindClusterVersion
+	case r.DowngradeInfoSet != nil:
+		return kindDowngrade
 	}
 	return kindUnknown
 }

@@ -37,8 +37,6 @@ type Versions struct {
 	Server string
 	// Troupe is the version of this daemon.
 	Troupe string
-	// Storage is the version of the file's schema, for example 3.7.0.
-	Storage string
 }
 
 // Config says what a Server serves, and within which limits. Zero limits mean etcd's defaults.

@@ -152,7 +152,7 @@ func (s *Server) snapshot(stream *stream) error {
 	}
 	started := time.Now()
 	s.cfg.Log.Info().Int64("total-bytes", copied.Size()).Msg("sending database snapshot to client")
-	sender := &snapshotSender{stream: stream, from: copied, version: s.storageVersion(s.cfg.Store.State().Membership)}
+	sender := &snapshotSender{stream: stream, from: copied, version: s.cfg.Store.StorageVersion()}
 	done := make(chan error, 1)
 	go func() {
 		defer func() {

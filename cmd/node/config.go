@@ -66,6 +66,9 @@ type Config struct {
 	MaxWALs      int
 	MaxSnapshots int
 
+	// DowngradeCheckTime is how often the end of a downgrade is looked for.
+	DowngradeCheckTime time.Duration
+
 	// QuotaBytes bounds the database file: 0 means the default of 2 GiB, negative means no bound.
 	QuotaBytes int64
 	// QuotaAutoDisarm ends this member's NOSPACE alarm when there is space again.
@@ -182,6 +185,7 @@ func Default() Config {
 		WatchProgressInterval: 10 * time.Minute,
 		WarningUnaryDuration:  300 * time.Millisecond,
 		WarningApplyDuration:  100 * time.Millisecond,
+		DowngradeCheckTime:    5 * time.Second,
 		EnableGRPCGateway:     true,
 		HostWhitelist:         []string{"*"},
 		CORS:                  []string{"*"},
@@ -260,6 +264,7 @@ func (c *Config) validateLimits() error {
 		{"--compaction-sleep-interval", c.CompactionSleep},
 		{"--warning-unary-request-duration", c.WarningUnaryDuration},
 		{"--warning-apply-duration", c.WarningApplyDuration},
+		{"--downgrade-check-time", c.DowngradeCheckTime},
 		{"--grpc-keepalive-min-time", c.KeepaliveMinTime},
 		{"--grpc-keepalive-interval", c.KeepaliveInterval},
 		{"--grpc-keepalive-timeout", c.KeepaliveTimeout},

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -34,12 +32,7 @@ func (t *Troupe) join(ctx context.Context) error {
 	if err := t.proposeUntilDone(ctx, attributes); err != nil {
 		return err
 	}
-	if !versionBelow(t.Membership().ClusterVersion, ClusterVersionCompatible) {
-		return nil
-	}
-	return t.proposeUntilDone(ctx, &pb.InternalRaftRequest{
-		ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: ClusterVersionCompatible},
-	})
+	return t.Versions.Settle(ctx)
 }
 
 // proposeUntilDone repeats a proposal that may be applied twice without harm until it was applied, ctx ends, or it is
@@ -65,19 +58,4 @@ func (t *Troupe) proposeUntilDone(ctx context.Context, r *pb.InternalRaftRequest
 			return ctx.Err()
 		}
 	}
-}
-
-// versionBelow compares two versions by major and minor. An unknown version is below every other.
-func versionBelow(a, b string) bool {
-	x, y := majorMinor(a), majorMinor(b)
-	return x[0] < y[0] || x[0] == y[0] && x[1] < y[1]
-}
-
-func majorMinor(version string) (parts [2]int) {
-	for i, part := range strings.SplitN(version, ".", 3) {
-		if n, err := strconv.Atoi(part); err == nil && i < len(parts) {
-			parts[i] = n
-		}
-	}
-	return parts
 }

@@ -87,6 +87,13 @@ func (l *links) notify() storeactor.Notify {
 				raft.Checkpointed(index, term, conf, m)
 			}
 		},
+		SnapshotPast: func(index proto.Index, done func(error)) {
+			if raft := l.bound(); raft != nil {
+				raft.SnapshotPast(index, done)
+				return
+			}
+			done(errNotStarted)
+		},
 		NoSpace: func() { l.alarms.noSpace() },
 	}
 }

@@ -113,7 +113,7 @@ func newGateway(t *Troupe, level gateway.LogLevel) (*gateway.Server, error) {
 	c := &t.cfg
 	return gateway.New(gateway.Config{
 		Member: t.Meta.Member, Cluster: t.Meta.Cluster,
-		Versions: gateway.Versions{Server: CompatibleVersion, Troupe: Version, Storage: StorageVersion},
+		Versions: gateway.Versions{Server: CompatibleVersion, Troupe: Version},
 		Raft:     gateway.GuardDisk(t.Raft, t.Store),
 		Store:    gateway.StoreRoom(t.Store), Watch: gateway.WatchRoom(t.Watch), Leases: t.Leases,
 		Actors: t.System, Registry: t.Registry, Log: t.log,

@@ -18,6 +18,9 @@ func (t *Troupe) phases() []actors.Phase {
 	if t.Care != nil {
 		add("caretaker", time.Second, "asks for nothing more", t.Care.Stop)
 	}
+	if t.Versions != nil {
+		add("versions", time.Second, "decides nothing more", t.Versions.Stop)
+	}
 	if t.Leases != nil {
 		add("lease", time.Second, "no new revokes; raft is alive to refuse or finish those under way", t.Leases.Stop)
 	}

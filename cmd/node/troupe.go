@@ -26,6 +26,7 @@ type Troupe struct {
 	Watch    *watchactor.Client
 	Leases   *leaseactor.Client
 	Care     *storeactor.Caretaker
+	Versions *raftactor.Versions
 	Registry *prometheus.Registry
 	// Meta is the identity of member and cluster.
 	Meta raftactor.LogMeta
@@ -89,7 +90,14 @@ func (t *Troupe) spawn(f *files, l *links, seams Seams) error {
 	if err := t.spawnRaft(f, l, seams); err != nil {
 		return err
 	}
-	return t.spawnCaretaker()
+	if err := t.spawnCaretaker(); err != nil {
+		return err
+	}
+	t.Versions, err = t.Raft.SpawnVersions(t.System, raftactor.VersionsConfig{
+		Membership: t.Membership, Member: t.Meta.Member, Version: CompatibleVersion,
+		EndInterval: cfg.DowngradeCheckTime, Raft: timedRaft{t.Raft, t.timer}, Logger: t.log,
+	})
+	return err
 }
 
 func (t *Troupe) spawnRaft(f *files, l *links, seams Seams) error {

@@ -78,6 +78,8 @@ func clusterFlags(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&c.PreVote, "pre-vote", c.PreVote, "Ask before an election whether it could be won.")
 	fs.BoolVar(&c.StrictReconfigCheck, "strict-reconfig-check", c.StrictReconfigCheck,
 		"Refuse changes of the members that could cost the quorum.")
+	fs.DurationVar(&c.DowngradeCheckTime, "downgrade-check-time", c.DowngradeCheckTime,
+		"How often the leader looks whether a downgrade is over, because all members run its target version.")
 	fs.IntVar(&c.MaxLearners, "max-learners", c.MaxLearners, "Learners permitted in the cluster.")
 }
 

@@ -14,7 +14,6 @@ type aloneOptions struct {
 	raftWriteTimeout     time.Duration
 	corruptCheckTime     time.Duration
 	compactHashCheckTime time.Duration
-	downgradeCheckTime   time.Duration
 	discoveryFallback    string
 	v2Deprecation        string
 }
@@ -22,8 +21,8 @@ type aloneOptions struct {
 func defaultAlone() aloneOptions {
 	return aloneOptions{
 		raftReadTimeout: 5 * time.Second, raftWriteTimeout: 5 * time.Second,
-		compactHashCheckTime: time.Minute, downgradeCheckTime: 5 * time.Second,
-		discoveryFallback: "exit", v2Deprecation: "write-only",
+		compactHashCheckTime: time.Minute,
+		discoveryFallback:    "exit", v2Deprecation: "write-only",
 	}
 }
 
@@ -34,8 +33,6 @@ func aloneFlags(fs *flag.FlagSet, o *options) {
 	fs.DurationVar(&a.corruptCheckTime, "corrupt-check-time", a.corruptCheckTime, "How often members compare their data.")
 	fs.DurationVar(&a.compactHashCheckTime, "compact-hash-check-time", a.compactHashCheckTime,
 		"How often members compare hashes of compactions.")
-	fs.DurationVar(&a.downgradeCheckTime, "downgrade-check-time", a.downgradeCheckTime,
-		"How often the end of a downgrade is looked for.")
 	fs.Var(choiceValue{&a.discoveryFallback, []string{"exit", "proxy"}}, "discovery-fallback",
 		"What to do without discovery: exit.")
 	fs.Var(choiceValue{&a.v2Deprecation, v2Deprecations}, "v2-deprecation", "Ignored, as by etcd: there is no v2 store.")
@@ -55,7 +52,6 @@ func (a *aloneOptions) validate() error {
 		{"--raft-read-timeout", a.raftReadTimeout},
 		{"--raft-write-timeout", a.raftWriteTimeout},
 		{"--corrupt-check-time", a.corruptCheckTime},
-		{"--downgrade-check-time", a.downgradeCheckTime},
 	}
 	for _, n := range negative {
 		if n.value < 0 {

@@ -103,7 +103,7 @@ func startMember(t *testing.T) *member {
 	}
 	m.sys = troupe.System
 	edge, err := gateway.New(gateway.Config{Member: troupe.Meta.Member, Cluster: troupe.Meta.Cluster,
-		Versions: gateway.Versions{Server: node.CompatibleVersion, Troupe: node.Version, Storage: node.StorageVersion},
+		Versions: gateway.Versions{Server: node.CompatibleVersion, Troupe: node.Version},
 		Raft:     troupe.Raft, Store: gateway.StoreRoom(troupe.Store), Watch: gateway.WatchRoom(troupe.Watch),
 		Leases: troupe.Leases, Actors: troupe.System, Registry: prometheus.NewRegistry(), Log: zerolog.Nop()})
 	if err != nil {
