@@ -17,20 +17,26 @@ const (
 	Troupe Kind = iota
 	// Etcd is the official server, built from integration/peers.
 	Etcd
+	// Etcd36 is the official server of the minor version before, built from integration/peers/bench: what a downgrade
+	// leads to.
+	Etcd36
 )
 
 // String is the name used in messages and directory names.
 func (k Kind) String() string {
-	if k == Etcd {
+	switch k {
+	case Etcd:
 		return "etcd"
+	case Etcd36:
+		return "etcd-3.6"
 	}
 	return "troupe"
 }
 
 // BinaryPath gives the program of a kind, built when necessary.
 func BinaryPath(k Kind) (string, error) {
-	if k == Etcd {
-		return PeerPath("etcd")
+	if k != Troupe {
+		return PeerPath(k.String())
 	}
 	return troupePath()
 }

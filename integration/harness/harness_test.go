@@ -17,6 +17,10 @@ func TestPeers_AreTheVersionsThatWeCompareWith(t *testing.T) {
 			t.Errorf("%s: code %d, output %s%s", name, out.Code, out.Stdout, out.Stderr)
 		}
 	}
+	out := Run(t, Command{Program: Peer(t, "etcd-3.6"), Args: []string{"--version"}, Limit: time.Minute})
+	if out.Code != 0 || !strings.Contains(out.Stdout, "3.6.8") {
+		t.Errorf("etcd-3.6: code %d, output %s%s", out.Code, out.Stdout, out.Stderr)
+	}
 	for _, name := range []string{"benchmark", "etcd-dump-db", "etcd-dump-logs"} {
 		if out := Run(t, Command{Program: Peer(t, name), Args: []string{"--help"}, Limit: time.Minute}); out.Code > 2 {
 			t.Errorf("%s: code %d, output %s%s", name, out.Code, out.Stdout, out.Stderr)

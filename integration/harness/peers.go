@@ -30,6 +30,7 @@ var peerTools = []peerTool{
 	{"etcd", "integration/peers", "go.etcd.io/etcd/server/v3"},
 	{"etcdctl", "integration/peers", "go.etcd.io/etcd/etcdctl/v3"},
 	{"etcdutl", "integration/peers", "go.etcd.io/etcd/etcdutl/v3"},
+	{"etcd-3.6", "integration/peers/bench", "go.etcd.io/etcd/server/v3"},
 	{"benchmark", "integration/peers/bench", "go.etcd.io/etcd/v3/tools/benchmark"},
 	{"etcd-dump-db", "integration/peers/bench", "go.etcd.io/etcd/v3/tools/etcd-dump-db"},
 	{"etcd-dump-logs", "integration/peers/bench", "go.etcd.io/etcd/v3/tools/etcd-dump-logs"},
@@ -45,8 +46,8 @@ func Peer(t testing.TB, name string) string {
 	return path
 }
 
-// PeerPath gives the path of one of etcd's programs: etcd, etcdctl, etcdutl, benchmark, etcd-dump-logs, etcd-dump-db.
-// The first call builds them all when the cache lacks them.
+// PeerPath gives the path of one of etcd's programs: etcd, etcd-3.6, etcdctl, etcdutl, benchmark, etcd-dump-logs,
+// etcd-dump-db. The first call builds them all when the cache lacks them.
 func PeerPath(name string) (string, error) {
 	dir, err := peersDir()
 	if err != nil {
