@@ -62,13 +62,26 @@ func (s *Server) memberAdd(ctx context.Context, r *pb.MemberAddRequest) (any, er
 	if err != nil {
 		return nil, err
 	}
-	added := proto.Member{ID: raftactor.AddedMemberID(urls, time.Now()), PeerURLs: urls, IsLearner: r.IsLearner}
+	added := proto.Member{ID: newMemberID(s.cfg.Store.State().Membership, urls), PeerURLs: urls, IsLearner: r.IsLearner}
 	m, err := s.cfg.Raft.ChangeMembers(ctx, raftactor.AddMember, added)
 	if err != nil {
 		return nil, err
 	}
 	member := &pb.Member{ID: uint64(added.ID), PeerURLs: urls, IsLearner: added.IsLearner}
 	return &pb.MemberAddResponse{Header: s.pbHeader(0), Member: member, Members: membersOf(m)}, nil
+}
+
+// newMemberID gives a member the id that etcd gives it, which is made of its URLs and the second. A member that was
+// removed in this second has that id for good; then the next second's is taken, where etcd says that there is no such
+// member.
+func newMemberID(m *proto.Membership, urls []string) proto.MemberID {
+	now := time.Now()
+	id := raftactor.AddedMemberID(urls, now)
+	for m != nil && (m.Member(id) != nil || slices.Contains(m.Removed, id)) {
+		now = now.Add(time.Second)
+		id = raftactor.AddedMemberID(urls, now)
+	}
+	return id
 }
 
 func (s *Server) memberRemove(ctx context.Context, r *pb.MemberRemoveRequest) (any, error) {

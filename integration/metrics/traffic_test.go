@@ -194,6 +194,22 @@ func (d *traffic) refused() {
 	d.mustFail("revoke an unknown lease", err)
 	_, err = d.tend.MoveLeader(d.ctx, &pb.MoveLeaderRequest{TargetID: 4711})
 	d.mustFail("move the leader to nobody", err)
+	cluster := pb.NewClusterClient(d.conn)
+	list, err := cluster.MemberList(d.ctx, &pb.MemberListRequest{})
+	d.must("member list", err)
+	for _, id := range []uint64{list.Header.MemberId, 4711} {
+		_, err = cluster.MemberPromote(d.ctx, &pb.MemberPromoteRequest{ID: id})
+		d.mustFail("promote no learner", err)
+		_, err = cluster.MemberRemove(d.ctx, &pb.MemberRemoveRequest{ID: id})
+		d.mustFail("remove nobody, or all", err)
+	}
+	_, err = cluster.MemberAdd(d.ctx, &pb.MemberAddRequest{PeerURLs: list.Members[0].PeerURLs, IsLearner: true})
+	d.mustFail("add a member twice", err)
+	update := &pb.MemberUpdateRequest{ID: list.Header.MemberId, PeerURLs: list.Members[0].PeerURLs}
+	_, err = cluster.MemberUpdate(d.ctx, update)
+	d.must("update a member to what it is", err)
+	_, err = d.tend.MoveLeader(d.ctx, &pb.MoveLeaderRequest{TargetID: list.Header.MemberId})
+	d.must("move the leader to itself", err)
 	d.mustFail("unknown method", d.conn.Invoke(d.ctx, "/etcdserverpb.KV/Nothing", &pb.RangeRequest{}, &pb.RangeResponse{}))
 	d.mustFail("unknown service", d.conn.Invoke(d.ctx, "/nothing.Nothing/No", &pb.RangeRequest{}, &pb.RangeResponse{}))
 }
