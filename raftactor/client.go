@@ -75,6 +75,7 @@ func Spawn(sys *actors.System, cfg Config) (*Client, error) {
 		reached:         cfg.reached(),
 		peerless:        cfg.Peers == nil,
 		healthTicks:     cfg.ticks(healthyTime),
+		learnersMax:     max(0, cfg.MaxLearners),
 		noPreVote:       cfg.NoPreVote,
 		patient:         cfg.Patient,
 		logger:          raftLogger{cfg.Logger},

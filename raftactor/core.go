@@ -32,6 +32,8 @@ type coreConfig struct {
 	strict, peerless bool
 	reached          func(proto.MemberID) (ticks int, now bool)
 	healthTicks      int
+	// learnersMax is --max-learners.
+	learnersMax int
 	// noPreVote leaves out the question before an election; patient lets the only voter wait for an election timeout.
 	noPreVote, patient bool
 	logger             raft.Logger
@@ -342,9 +344,11 @@ func (c *core) leads() bool { return c.role == raft.StateLeader }
 
 // stop fails whatever waits and makes the log's last hard state durable. No message may follow.
 func (c *core) stop() []effect {
-	for _, m := range c.proposals.pending {
-		m.done = true
-		c.emit(refuse{m.answer, ErrStopped})
+	for _, m := range c.proposals.order[c.proposals.head:] {
+		if !m.done {
+			m.done = true
+			c.emit(refuse{m.answer, ErrStopped})
+		}
 	}
 	c.proposals, c.changes = proposals{}, reconfiguration{}
 	c.stopTransfers()

@@ -99,6 +99,31 @@ func (s *coreScript) start(t *testing.T, d *datadriven.TestData) {
 			lax = true
 		}
 	}
+	s.begin(t, voters, term, commit, applied, last, snapshot, requestTicks, lax)
+}
+
+// newCoreScript is a script of a lone member whose log has one entry, which is applied.
+func newCoreScript(t *testing.T) *coreScript {
+	t.Helper()
+	s := &coreScript{}
+	s.begin(t, []uint64{1}, 1, 1, 1, 1, 0, 70, false)
+	s.core.advance()
+	return s
+}
+
+// turn hands the core messages and lets it execute them.
+func (s *coreScript) turn(t *testing.T, lines ...string) {
+	t.Helper()
+	s.out.Reset()
+	for _, line := range lines {
+		s.message(t, line)
+	}
+	s.print(s.core.advance())
+}
+
+func (s *coreScript) begin(t *testing.T, voters []uint64, term, commit, applied, last, snapshot uint64,
+	requestTicks int, lax bool) {
+	t.Helper()
 	var entries []*raftpb.Entry
 	for i := snapshot + 1; i <= last; i++ {
 		entries = append(entries, testEntry(i, term, fmt.Sprintf("old%d", i)))
@@ -116,7 +141,7 @@ func (s *coreScript) start(t *testing.T, d *datadriven.TestData) {
 		log: newMemLog(proto.Index(snapshot), proto.Term(term), hard,
 			&raftpb.ConfState{Voters: voters}, entries),
 		logger:  quietLogger{},
-		members: members, strict: !lax, healthTicks: 50,
+		members: members, strict: !lax, healthTicks: 50, learnersMax: 1,
 		reached: func(id proto.MemberID) (int, bool) { ticks, now := s.reached[id]; return ticks, now },
 		nextID:  func() uint64 { s.next++; return s.next },
 	})
@@ -254,7 +279,17 @@ func (s *coreScript) change(verb string, node uint64, name string) {
 	entry := s.changeEntry(verb, node)
 	s.names[s.next] = name
 	s.core.handle(&propose{id: s.next, entry: entry, answer: namedAnswer{s, name},
-		change: &memberChange{kind: changeKinds[verb], id: proto.MemberID(node), promotes: verb == "promote"}})
+		change: &memberChange{kind: changeKinds[verb], id: proto.MemberID(node), promotes: verb == "promote",
+			entry: confChangeIn(entry)}})
+}
+
+// confChangeIn decodes an entry.
+func confChangeIn(e *raftpb.Entry) *raftpb.ConfChange {
+	var cc raftpb.ConfChange
+	if err := pb.Unmarshal(e.Data, &cc); err != nil {
+		panic(err)
+	}
+	return &cc
 }
 
 var changeKinds = map[string]raftpb.ConfChangeType{
@@ -265,7 +300,11 @@ var changeKinds = map[string]raftpb.ConfChangeType{
 func (s *coreScript) changeEntry(verb string, node uint64) *raftpb.Entry {
 	s.next++
 	id := s.next
-	data, err := pb.Marshal(&raftpb.ConfChange{Id: &id, Type: changeKinds[verb].Enum(), NodeId: &node})
+	member := encodeMember(&proto.Member{ID: proto.MemberID(node), IsLearner: verb == "learner"})
+	if verb == "promote" {
+		member = encodePromotion(proto.MemberID(node))
+	}
+	data, err := pb.Marshal(&raftpb.ConfChange{Id: &id, Type: changeKinds[verb].Enum(), NodeId: &node, Context: member})
 	if err != nil {
 		panic(err)
 	}

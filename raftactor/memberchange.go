@@ -19,6 +19,8 @@ type memberChange struct {
 	id   proto.MemberID
 	// promotes says that an addition gives a learner a vote.
 	promotes bool
+	// entry is the conf change itself.
+	entry *raftpb.ConfChange
 }
 
 // votes reports whether the change adds a member that votes at once.
@@ -73,7 +75,8 @@ func (c *Client) changeMembers(ctx context.Context, verb MemberVerb, m proto.Mem
 	case PromoteMember:
 		ch.kind, ch.promotes, member = raftpb.ConfChangeAddNode, true, encodePromotion(m.ID)
 	}
-	data, err := pb.Marshal(&raftpb.ConfChange{Id: &id, Type: ch.kind.Enum(), NodeId: new(uint64(ch.id)), Context: member})
+	ch.entry = &raftpb.ConfChange{Id: &id, Type: ch.kind.Enum(), NodeId: new(uint64(ch.id)), Context: member}
+	data, err := pb.Marshal(ch.entry)
 	actors.Must(err == nil, "a conf change cannot be encoded: %v", err)
 	if len(data) > c.requestBytesMax {
 		return nil, ErrRequestTooLarge

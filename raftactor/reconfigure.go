@@ -66,6 +66,9 @@ func (c *core) queueChange() {
 			continue
 		}
 		err := c.changeError(m.change)
+		if err == nil && c.leads() {
+			err = c.refusedAtApply(m.change)
+		}
 		if err == nil {
 			err = c.roomError(m)
 		}
@@ -117,6 +120,14 @@ func (c *core) changeError(ch *memberChange) error {
 		return ErrUnhealthy
 	}
 	return nil
+}
+
+// refusedAtApply is why apply would refuse a change, nil when it would not. A leader knows: no other change is under way.
+// Such a change would be in the log for nothing, and worse: etcd, when it starts again, takes for good what an update has
+// been refused.
+func (c *core) refusedAtApply(ch *memberChange) error {
+	_, err := validateConfChange(c.members, ch.entry, c.cfg.learnersMax)
+	return err
 }
 
 // promotionError checks a promotion: the learner must have nearly all of the log, which the leader knows, and enough

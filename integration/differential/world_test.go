@@ -70,8 +70,10 @@ type world struct {
 	served   int           // scripts on these servers
 	closed   [streamsMax]bool
 	// added holds the second up to which members with these URLs were added: their ids are made of both.
-	added    map[string]int64
-	counters counters
+	added map[string]int64
+	// updateRefused says that an update of a member was refused in this script.
+	updateRefused bool
+	counters      counters
 }
 
 // counters are what a run did.
@@ -110,6 +112,7 @@ func both[R any](w *world, f func(*side) R) (out [sides]R) {
 // begin makes both servers ready for the next script: fresh ones, or those of the last script with everything removed.
 func (w *world) begin() {
 	w.script, w.history, w.models, w.alarmed, w.closed = nil, nil, nil, false, [streamsMax]bool{}
+	w.updateRefused = false
 	w.counters.scripts++
 	if w.sides[0] == nil || w.served >= sequencesPerPair || !w.ready && w.clean() != nil {
 		w.replace()
@@ -381,6 +384,7 @@ func (w *world) restart(s step) *difference {
 	}
 	w.use("how streams end with their server")
 	w.counters.restarts++
+	members := w.membersBefore()
 	both(w, func(side *side) any {
 		side.leave()
 		side.conn.Close()
@@ -392,6 +396,7 @@ func (w *world) restart(s step) *difference {
 		return nil
 	})
 	w.start()
+	w.membersAgain(members)
 	w.models, w.closed = nil, [streamsMax]bool{}
 	w.record()
 	if d := w.look(true); d != nil {
@@ -565,6 +570,7 @@ func (w *world) compare(s step, answers [sides]answer) *difference {
 		return &difference{s.String(), etcd.text, troupe.text}
 	}
 	if etcd.reply == nil {
+		w.updateRefused = w.updateRefused || s.verb == "MemberUpdate"
 		return nil
 	}
 	if h, ok := etcd.reply.(interface{ GetHeader() *pb.ResponseHeader }); ok {

@@ -51,6 +51,48 @@ func TestEtcdctl_EndpointAndMemberCommandsPrintWhatTheyPrintOnEtcd(t *testing.T)
 	))
 }
 
+func TestEtcdctl_ChangesOfTheMembersPrintWhatTheyPrintOnEtcd(t *testing.T) {
+	t.Parallel()
+	const first, second = "http://127.0.0.1:1", "http://127.0.0.1:2"
+	list := func() []step {
+		return []step{run("member list").anyOrder(), run("member list").format("json").anyOrder(),
+			run("member list").format("table").anyOrder(), run("endpoint status").statusColumns()}
+	}
+	compare(t, join(
+		[]step{
+			run("member add"), run("member add x"), run("member add x --peer-urls=zzz --learner"),
+			run("member add x --peer-urls=" + first + "/path --learner").format("json"),
+			run("member add one --learner --peer-urls=" + first + "," + second).anyOrder(),
+		},
+		list(),
+		[]step{
+			run("member add two --learner --peer-urls=http://127.0.0.1:3"),
+			run("member add two --peer-urls=" + first).format("json"), run("member promote <added 0>"),
+			run("member promote <self>"), run("member promote 1234").format("json"), run("member promote"),
+			run("member update <added 0>"), run("member update <added 0> --peer-urls=" + first),
+			run("member update <added 0> --peer-urls=" + second).format("json").anyOrder(),
+			run("member update 1234 --peer-urls=http://127.0.0.1:3"), run("member remove 1234"),
+			run("member remove xyz"), run("member remove <self>"), run("member remove"),
+			run("move-leader <self>"), run("move-leader <added 0>"), run("move-leader 1234"), run("move-leader"),
+			run("put a 1"), run("get a"),
+		},
+		list(),
+		[]step{
+			run("member remove <added 0>"), run("member remove <added 0>"), run("member promote <added 0>"),
+			run("member update <added 0> --peer-urls=" + first), run("move-leader <added 0>"),
+			run("member add again --learner --peer-urls=" + first).anyOrder(),
+		},
+		list(),
+		[]step{
+			run("member remove <added 1>").format("json"),
+			run("member add voter --peer-urls=http://127.0.0.1:4").anyOrder(),
+			run("member add other --peer-urls=http://127.0.0.1:5"),
+			run("member add learner --peer-urls=http://127.0.0.1:5 --learner"),
+			run("member list --consistency=s").anyOrder(),
+		},
+	))
+}
+
 var perfNumbers = regexp.MustCompile(`[0-9]+(\.[0-9]+)?(s| writes/s)`)
 
 // check perf has one length, a minute. It runs on both servers at the same time, beside the other tests.

@@ -20,11 +20,13 @@ type step struct {
 	until string
 	// status marks a table or line of "endpoint status", whose columns are partly replaced.
 	status bool
+	// members marks an output with several members, which are in the order of their ids.
+	members bool
 }
 
 // run makes a step of a command line; arguments are separated by single spaces, and "<lease N>" is one argument.
 func run(line string) step {
-	line = strings.ReplaceAll(line, "<lease ", "<lease\x00")
+	line = strings.ReplaceAll(strings.ReplaceAll(line, "<lease ", "<lease\x00"), "<added ", "<added\x00")
 	args := strings.Split(line, " ")
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "\x00", " ")
@@ -35,6 +37,7 @@ func run(line string) step {
 func (s step) input(text string) step  { s.stdin = text; return s }
 func (s step) stopAt(text string) step { s.until = text; return s }
 func (s step) statusColumns() step     { s.status = true; return s }
+func (s step) anyOrder() step          { s.members = true; return s }
 func (s step) format(name string) step { s.args = append([]string{"-w", name}, s.args...); return s }
 func (s step) String() string          { return strings.Join(s.args, " ") }
 func every(line string) (steps []step) { return formats(run(line)) }
@@ -46,6 +49,9 @@ func formats(one step) (steps []step) {
 }
 
 var grantedLease = regexp.MustCompile(`lease ([0-9a-f]+) granted`)
+
+// addedMember finds the id in the output of member add.
+var addedMember = regexp.MustCompile(`Member +([0-9a-f]+) added (?:as learner )?to cluster`)
 
 // compare runs the steps in order on both servers and compares each output.
 func compare(t *testing.T, steps []step) {
@@ -68,6 +74,9 @@ func execute(t *testing.T, n *names, s step) harness.Output {
 	args := []string{"--endpoints", n.server.Endpoint()}
 	for _, arg := range s.args {
 		args = append(args, n.fill(arg))
+		if strings.Contains(args[len(args)-1], "<added ") {
+			t.Fatalf("step %s: no such member was added", s)
+		}
 	}
 	out := harness.Run(t, harness.Command{
 		Program: harness.Peer(t, "etcdctl"), Args: args, Stdin: n.fill(s.stdin), Until: s.until, Limit: harnessLimit,
@@ -75,7 +84,13 @@ func execute(t *testing.T, n *names, s step) harness.Output {
 	if m := grantedLease.FindStringSubmatch(out.Stdout); m != nil {
 		n.addLease(m[1])
 	}
+	if m := addedMember.FindStringSubmatch(out.Stdout); m != nil {
+		n.addMember(m[1])
+	}
 	out.Stdout, out.Stderr = n.normalise(out.Stdout), n.normalise(out.Stderr)
+	if s.members {
+		out.Stdout = normaliseMembers(out.Stdout)
+	}
 	if s.status {
 		out.Stdout = normaliseStatus(out.Stdout)
 	}

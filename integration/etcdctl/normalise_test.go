@@ -3,6 +3,7 @@ package etcdctl
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,6 +39,8 @@ var patterns = []struct {
 	{regexp.MustCompile(`remaining\(\d+s\)`), `remaining(<seconds>)`},
 	{regexp.MustCompile(`"ttl":\d+,"granted-ttl"`), `"ttl":<seconds>,"granted-ttl"`},
 	{regexp.MustCompile(`"TTL" : \d+\n"GrantedTTL"`), "\"TTL\" : <seconds>\n\"GrantedTTL\""},
+	// ids in hex are padded to their greatest length with spaces
+	{regexp.MustCompile(`(Member|cluster) {2,}<`), `$1 <`},
 	// sizes
 	{regexp.MustCompile(`"(dbSize|dbSizeInUse)":\d+`), `"$1":<size>`},
 	{regexp.MustCompile(`"(DBSize|DBSizeInUse)" : \d+`), `"$1" : <size>`},
@@ -58,8 +61,10 @@ var statusColumns = map[string]int{
 // names are the replacements for one server: its ids and addresses, and the leases granted so far.
 type names struct {
 	server *harness.Server
+	self   string      // the server's own id, in hex
 	texts  [][2]string // text, name
 	leases []string    // hex, as etcdctl prints them
+	added  []string    // members that were added, in hex
 }
 
 func newNames(t *testing.T, s *harness.Server) *names {
@@ -69,7 +74,7 @@ func newNames(t *testing.T, s *harness.Server) *names {
 	if err != nil {
 		t.Fatalf("status of %s: %v", s.Kind, err)
 	}
-	n := &names{server: s}
+	n := &names{server: s, self: strconv.FormatUint(status.Header.MemberId, 16)}
 	for _, id := range []struct {
 		id   uint64
 		name string
@@ -95,11 +100,53 @@ func (n *names) addLease(hex string) {
 	}
 }
 
+// addMember gives a member that was added a name by its order.
+func (n *names) addMember(hex string) {
+	name := fmt.Sprintf("<added %d>", len(n.added))
+	n.added = append(n.added, hex)
+	if id, err := strconv.ParseUint(hex, 16, 64); err == nil {
+		n.texts = append(n.texts, [2]string{hex, name}, [2]string{strconv.FormatUint(id, 10), name})
+	}
+}
+
+// memberEntry is one member in the JSON form.
+var memberEntry = regexp.MustCompile(`\{"ID":[^}]*\}`)
+
+// normaliseMembers brings the members of an output into the order of their names: lines of the simple and the table
+// form, whose widths follow from the values, entries of the JSON form, parts of ETCD_INITIAL_CLUSTER.
+func normaliseMembers(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if list, ok := strings.CutPrefix(line, "ETCD_INITIAL_CLUSTER="); ok {
+			parts := strings.Split(strings.Trim(list, `"`), ",")
+			slices.Sort(parts)
+			lines[i] = "ETCD_INITIAL_CLUSTER=" + strings.Join(parts, ",")
+		}
+		if strings.ContainsAny(line, "|│") {
+			lines[i] = trimCells(strings.FieldsFunc(line, isBar), nil)
+		}
+		if strings.ContainsAny(line, "+┌├└") && !strings.ContainsAny(line, "<") {
+			lines[i] = "<frame>"
+		}
+		entries := memberEntry.FindAllString(line, -1)
+		if len(entries) > 1 {
+			slices.Sort(entries)
+			lines[i] = memberEntry.ReplaceAllString(line, "<member entry>") + strings.Join(entries, ",")
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
 // fill puts the server's own values in the place of names in a command's arguments.
 func (n *names) fill(text string) string {
 	for i, hex := range n.leases {
 		text = strings.ReplaceAll(text, fmt.Sprintf("<lease %d>", i), hex)
 	}
+	for i, hex := range n.added {
+		text = strings.ReplaceAll(text, fmt.Sprintf("<added %d>", i), hex)
+	}
+	text = strings.ReplaceAll(text, "<self>", n.self)
 	return text
 }
 
