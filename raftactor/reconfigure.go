@@ -122,9 +122,9 @@ func (c *core) changeError(ch *memberChange) error {
 	return nil
 }
 
-// refusedAtApply is why apply would refuse a change, nil when it would not. A leader knows: no other change is under way.
-// Such a change would be in the log for nothing, and worse: etcd, when it starts again, takes for good what an update has
-// been refused.
+// refusedAtApply is why apply would refuse a change, nil when it would not. A leader knows, as no other change is under
+// way. Such a change would be in the log for nothing, and worse: etcd, when it starts again, takes what an update was
+// refused.
 func (c *core) refusedAtApply(ch *memberChange) error {
 	_, err := validateConfChange(c.members, ch.entry, c.cfg.learnersMax)
 	return err

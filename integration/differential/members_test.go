@@ -95,8 +95,8 @@ func (w *world) awaitNextID(r *pb.MemberAddRequest) (done func()) {
 	return func() { w.added[key] = time.Now().Unix() }
 }
 
-// leftUpdates is a fault of etcd's: when it starts again it takes from its log, in memory, updates of members that it had
-// refused, so that two members have one URL. Troupe keeps what it has said.
+// leftUpdates is a fault of etcd's: when it starts again it takes from its log, in memory, updates of members that it
+// had refused, so that two members have one URL. Troupe keeps what it has said.
 const leftUpdates = "URLs of members after a start, where an update was refused before: etcd takes it then"
 
 // membersBefore remembers who is in the cluster before a restart, if an update has been refused in this script.

@@ -81,8 +81,9 @@ func second[T any](_ T, err error) error { return err }
 // Who is in the cluster, who was removed and what was refused is in the log, in the file and in snapshots; each server
 // goes on from what the other has written, and has the same members, ids and hashes.
 func TestFiles_MembersOutliveTheServerThatChangedThem(t *testing.T) {
-	for _, c := range []struct{ first, second harness.Kind }{{harness.Troupe, harness.Etcd}, {harness.Etcd, harness.Troupe},
-		{harness.Troupe, harness.Troupe}} {
+	for _, c := range []struct{ first, second harness.Kind }{
+		{harness.Troupe, harness.Etcd}, {harness.Etcd, harness.Troupe}, {harness.Troupe, harness.Troupe},
+	} {
 		for _, how := range stops {
 			for _, args := range [][]string{twoLearners, append(slices.Clone(smallSnapshots), twoLearners...)} {
 				name := fmt.Sprintf("%s to %s %s %d", c.first, c.second, how.name, len(args))
