@@ -108,7 +108,7 @@ func TestDaemon_SigtermUnderLoadLosesNothing(t *testing.T) {
 func TestDaemon_StoppedProcessGoesOnAfterwards(t *testing.T) {
 	s := harness.Start(t, harness.Options{})
 	harness.Serves(t, s)
-	s.Signal(syscall.SIGSTOP)
+	s.Freeze(t)
 	client := s.Client(t)
 	answered := make(chan error, 1)
 	go func() {
@@ -120,7 +120,7 @@ func TestDaemon_StoppedProcessGoesOnAfterwards(t *testing.T) {
 		t.Fatalf("a stopped server answered: %v", err)
 	case <-time.After(1200 * time.Millisecond): // longer than an election timeout
 	}
-	s.Signal(syscall.SIGCONT)
+	s.Thaw()
 	if err := <-answered; err != nil {
 		t.Errorf("put across the stop: %v", err)
 	}

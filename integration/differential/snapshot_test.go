@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -170,13 +171,18 @@ func (r *fileReader) read(file []byte) error {
 		}
 		return tx.ForEach(func(bucket []byte, b *bolt.Bucket) error {
 			r.taken.records = append(r.taken.records, "bucket "+string(bucket))
-			return b.ForEach(func(key, value []byte) error {
+			first := len(r.taken.records)
+			err := b.ForEach(func(key, value []byte) error {
 				line, err := r.record(string(bucket), key, value)
 				if line != "" {
 					r.taken.records = append(r.taken.records, fmt.Sprintf("%s: %s", bucket, line))
 				}
 				return err
 			})
+			if strings.HasPrefix(string(bucket), "members") { // in the order of ids, which each server has of its own
+				slices.Sort(r.taken.records[first:])
+			}
+			return err
 		})
 	})
 }
@@ -191,6 +197,9 @@ func (r *fileReader) record(bucket string, key, value []byte) (string, error) {
 	case "members": // hex id -> JSON
 		r.leave(leftIDs)
 		return memberWithoutIDs(value)
+	case "members_removed": // hex id -> "removed"
+		r.leave(leftIDs)
+		return string(value), nil
 	case "alarm": // the record is the key
 		alarm := new(pb.AlarmMember)
 		err := proto.Unmarshal(key, alarm)

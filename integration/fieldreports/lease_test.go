@@ -2,7 +2,6 @@ package fieldreports
 
 import (
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 
@@ -117,9 +116,9 @@ func TestLease_PauseOfTheProcessGivesNoAbsurdTime(t *testing.T) {
 	s := harness.Start(t, harness.Options{})
 	a := newAPI(t, s)
 	a.grant(7, 600)
-	s.Signal(syscall.SIGSTOP)
+	s.Freeze(t)
 	<-time.After(3 * time.Second) // the pause itself is what is tested
-	s.Signal(syscall.SIGCONT)
+	s.Thaw()
 	if r := a.remaining(7); r.TTL > 600 || r.TTL < 500 || r.GrantedTTL != 600 {
 		t.Errorf("after the pause: %v", r)
 	}

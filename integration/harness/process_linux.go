@@ -1,7 +1,10 @@
 package harness
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,4 +19,24 @@ func childAttributes() *syscall.SysProcAttr {
 // that asked for it says that it proved nothing.
 func shrinkPipe(pipe *os.File) {
 	_, _ = unix.FcntlInt(pipe.Fd(), unix.F_SETPIPE_SZ, SmallPipeBytes)
+}
+
+// frozen is nil when every thread of the process is stopped.
+func frozen(pid int) error {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(tasks) == 0 {
+		return fmt.Errorf("no threads of process %d: %v", pid, err)
+	}
+	for _, task := range tasks {
+		stat, err := os.ReadFile(task)
+		if err != nil {
+			return err
+		}
+		// PID (name) STATE ..., and the name may hold anything.
+		_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
+		if !strings.HasPrefix(rest, "T") {
+			return fmt.Errorf("%s: %.20q is no stopped thread", task, rest)
+		}
+	}
+	return nil
 }

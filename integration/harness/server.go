@@ -310,6 +310,17 @@ func (s *Server) Terminate(t testing.TB) time.Duration {
 // Signal sends a signal to the process.
 func (s *Server) Signal(sig syscall.Signal) { s.signal(sig) }
 
+// Freeze stops the process and waits until it stands still: the signal only asks, and the last thread may answer a
+// request meanwhile. Thaw lets it go on.
+func (s *Server) Freeze(t testing.TB) {
+	t.Helper()
+	s.signal(syscall.SIGSTOP)
+	Eventually(t, readyTimeout, "the process stands still", func() error { return frozen(s.cmd.Process.Pid) })
+}
+
+// Thaw lets a process go on that Freeze has stopped.
+func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
+
 func (s *Server) signal(sig syscall.Signal) {
 	if s.Running() {
 		s.cmd.Process.Signal(sig)
