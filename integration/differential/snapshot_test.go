@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -81,7 +82,7 @@ func (s *side) snapshot(base int64) snapshotTaken {
 		if err != nil {
 			return snapshotTaken{err: err.Error()}
 		}
-		r := &fileReader{base: base, taken: snapshotTaken{version: version, left: make(map[string]int)}}
+		r := &fileReader{side: s, base: base, taken: snapshotTaken{version: version, left: make(map[string]int)}}
 		if err := r.read(file); err != nil {
 			return snapshotTaken{err: err.Error()}
 		}
@@ -143,6 +144,7 @@ func (s *side) download(ctx context.Context) (file []byte, version string, err e
 
 // fileReader reads what a database file holds.
 type fileReader struct {
+	side  *side
 	base  int64
 	taken snapshotTaken
 	// scheduled and finished are the last compaction that was asked for and the last whose deletions are done.
@@ -171,18 +173,16 @@ func (r *fileReader) read(file []byte) error {
 		}
 		return tx.ForEach(func(bucket []byte, b *bolt.Bucket) error {
 			r.taken.records = append(r.taken.records, "bucket "+string(bucket))
-			first := len(r.taken.records)
-			err := b.ForEach(func(key, value []byte) error {
+			if first := len(r.taken.records); string(bucket) == "members" || string(bucket) == "members_removed" {
+				defer func() { slices.Sort(r.taken.records[first:]) }() // they are in the order of their ids
+			}
+			return b.ForEach(func(key, value []byte) error {
 				line, err := r.record(string(bucket), key, value)
 				if line != "" {
 					r.taken.records = append(r.taken.records, fmt.Sprintf("%s: %s", bucket, line))
 				}
 				return err
 			})
-			if strings.HasPrefix(string(bucket), "members") { // in the order of ids, which each server has of its own
-				slices.Sort(r.taken.records[first:])
-			}
-			return err
 		})
 	})
 }
@@ -196,10 +196,11 @@ func (r *fileReader) record(bucket string, key, value []byte) (string, error) {
 		return r.meta(string(key), value)
 	case "members": // hex id -> JSON
 		r.leave(leftIDs)
-		return memberWithoutIDs(value)
-	case "members_removed": // hex id -> "removed"
+		return r.member(key, value)
+	case "members_removed":
 		r.leave(leftIDs)
-		return string(value), nil
+		id, err := r.memberID(key)
+		return fmt.Sprintf("%d = %q", id, value), err
 	case "alarm": // the record is the key
 		alarm := new(pb.AlarmMember)
 		err := proto.Unmarshal(key, alarm)
@@ -255,8 +256,26 @@ func (r *fileReader) meta(key string, value []byte) (string, error) {
 	return fmt.Sprintf("%s = %q", key, value), nil
 }
 
-// memberWithoutIDs writes a member with the names of its fields, and how many URLs it has.
-func memberWithoutIDs(value []byte) (string, error) {
+// memberID is what scripts call the member with that key, 0 when it is of an earlier script.
+func (r *fileReader) memberID(key []byte) (int, error) {
+	id, err := strconv.ParseUint(string(key), 16, 64)
+	return slices.Index(r.side.members, id) + 1, err
+}
+
+// member writes a member as the file has it, in the words of scripts.
+func (r *fileReader) member(key, value []byte) (string, error) {
+	id, err := r.memberID(key)
+	if err != nil {
+		return "", err
+	}
+	number, err := strconv.ParseUint(string(key), 16, 64)
+	line := strings.Replace(string(value), fmt.Sprintf(`"id":%d,`, number), fmt.Sprintf(`"id":%d,`, id), 1)
+	line = strings.ReplaceAll(line, r.side.server.PeerURL, selfPeer)
+	return strings.ReplaceAll(line, r.side.server.URL, selfClient), err
+}
+
+// confStateWithoutIDs writes who votes and who learns as how many do.
+func confStateWithoutIDs(value []byte) (string, error) {
 	var m map[string]any
 	if err := json.Unmarshal(value, &m); err != nil {
 		return "", err
@@ -264,16 +283,8 @@ func memberWithoutIDs(value []byte) (string, error) {
 	for field, v := range m {
 		if list, ok := v.([]any); ok {
 			m[field] = len(list)
-		} else if field == "id" {
-			m[field] = 1
 		}
 	}
-	out, err := json.Marshal(m)
-	return string(out), err
-}
-
-// confStateWithoutIDs writes who votes as how many do.
-func confStateWithoutIDs(value []byte) (string, error) {
-	line, err := memberWithoutIDs(value)
-	return "confState = " + strings.TrimSpace(line), err
+	line, err := json.Marshal(m)
+	return "confState = " + string(line), err
 }
