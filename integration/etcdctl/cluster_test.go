@@ -93,6 +93,28 @@ func TestEtcdctl_ChangesOfTheMembersPrintWhatTheyPrintOnEtcd(t *testing.T) {
 	))
 }
 
+func TestEtcdctl_DowngradeCommandsPrintWhatTheyPrintOnEtcd(t *testing.T) {
+	t.Parallel()
+	status := []step{run("endpoint status").format("table").statusColumns(), run("endpoint status").format("json"),
+		run("endpoint status").format("fields")}
+	compare(t, join(
+		every("downgrade validate 3.6"), every("downgrade validate 3.5"), every("downgrade validate nonsense"),
+		every("downgrade cancel"),
+		[]step{
+			run("downgrade validate 3.6").format("table"),
+			run("downgrade"), run("downgrade validate"), run("downgrade enable"), run("downgrade cancel 3.6"),
+			run("downgrade enable 3.5"), run("downgrade enable 3.6 3.5"), run("downgrade enable nonsense"),
+			run("downgrade enable 3.6").reaches("3.6.0"),
+		},
+		status,
+		every("downgrade validate 3.5"), every("downgrade enable 3.6"), every("downgrade enable 3.5"),
+		[]step{run("downgrade cancel").reaches("3.7.0")}, status,
+		[]step{run("downgrade enable 3.6").format("json").reaches("3.6.0"),
+			run("downgrade cancel").format("json").reaches("3.7.0")},
+		status,
+	))
+}
+
 var perfNumbers = regexp.MustCompile(`[0-9]+(\.[0-9]+)?(s| writes/s)`)
 
 // check perf has one length, a minute. It runs on both servers at the same time, beside the other tests.

@@ -22,6 +22,8 @@ type step struct {
 	status bool
 	// members marks an output with several members, which are in the order of their ids.
 	members bool
+	// version is what the storage version must be before the next step, if given.
+	version string
 }
 
 // run makes a step of a command line; arguments are separated by single spaces, and "<lease N>" is one argument.
@@ -36,6 +38,7 @@ func run(line string) step {
 
 func (s step) input(text string) step  { s.stdin = text; return s }
 func (s step) stopAt(text string) step { s.until = text; return s }
+func (s step) reaches(v string) step   { s.version = v; return s }
 func (s step) statusColumns() step     { s.status = true; return s }
 func (s step) anyOrder() step          { s.members = true; return s }
 func (s step) format(name string) step { s.args = append([]string{"-w", name}, s.args...); return s }
@@ -86,6 +89,9 @@ func execute(t *testing.T, n *names, s step) harness.Output {
 	}
 	if m := addedMember.FindStringSubmatch(out.Stdout); m != nil {
 		n.addMember(m[1])
+	}
+	if s.version != "" {
+		n.reaches(t, s.version)
 	}
 	out.Stdout, out.Stderr = n.normalise(out.Stdout), n.normalise(out.Stderr)
 	if s.members {

@@ -87,6 +87,18 @@ func newNames(t *testing.T, s *harness.Server) *names {
 	return n
 }
 
+// reaches waits for a storage version, which follows the cluster version.
+func (n *names) reaches(t *testing.T, version string) {
+	t.Helper()
+	harness.Eventually(t, harnessLimit, n.server.Kind.String()+" reaches "+version, func() error {
+		r, err := pb.NewMaintenanceClient(n.server.Conn(t)).Status(harness.Context(t, harnessLimit), &pb.StatusRequest{})
+		if err == nil && r.StorageVersion != version {
+			err = fmt.Errorf("it is at %s", r.StorageVersion)
+		}
+		return err
+	})
+}
+
 // addLease gives the lease a name by its order, so that the same lease has the same name on both servers.
 func (n *names) addLease(hex string) {
 	name := fmt.Sprintf("<lease %d>", len(n.leases))
