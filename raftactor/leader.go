@@ -120,6 +120,7 @@ func (c *core) sweep() {
 	for m := c.proposals.oldest(); m != nil && m.deadline <= c.now; m = c.proposals.oldest() {
 		c.fail(m, c.lateError(m))
 	}
+	c.changes.forget()
 	c.endTransfers(0)
 	gone := c.reads.expire(c.now - c.cfg.requestTicks)
 	if len(gone) > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -65,6 +66,28 @@ func TestCore_AMemberOnPaperDoesNotKeepTheLog(t *testing.T) {
 		if s.core.hard.GetCommit() != s.core.log.last() {
 			t.Error("writes stopped when the learner asked for a snapshot")
 		}
+	}
+}
+
+// Without a leader changes come and time out for as long as it lasts: no more are kept than may wait.
+func TestCore_ChangesThatTimedOutAreForgotten(t *testing.T) {
+	s := &coreScript{}
+	s.begin(t, []uint64{1, 2, 3}, 4, 3, 3, 3, 0, 70, true)
+	s.core.advance()
+	for i := range 50 {
+		for j := range 2 * confChangesWaitingMax {
+			s.turn(t, fmt.Sprintf("change update %d", j))
+			if full := j >= confChangesWaitingMax; full != strings.Contains(s.out.String(), "too many requests") {
+				t.Fatalf("change %d of round %d: %q", j, i, s.out.String())
+			}
+		}
+		s.turn(t, "tick 70")
+		if n := strings.Count(s.out.String(), "nothing was proposed"); n != confChangesWaitingMax {
+			t.Fatalf("%d of %d have timed out in round %d", n, confChangesWaitingMax, i)
+		}
+	}
+	if n := len(s.core.changes.waiting) + len(s.core.proposals.pending); n > 0 {
+		t.Errorf("%d are still kept", n)
 	}
 }
 

@@ -16,7 +16,7 @@ const learnerReadyPart = 0.9
 // raft one at a time, each when raft is known to take it. They are among the pending proposals, too, which owe their
 // answers: here is only their order.
 type reconfiguration struct {
-	// waiting are those that raft has not been given. Those that are done have timed out.
+	// waiting are those that raft has not been given, in the order in which they came, and so in that of their ends.
 	waiting []*propose
 	// given is the one that raft was given last.
 	given *propose
@@ -27,18 +27,12 @@ type reconfiguration struct {
 	forwarded bool
 }
 
-// add keeps a change until its turn comes.
-func (r *reconfiguration) add(m *propose) { r.waiting = append(r.waiting, m) }
-
-// count is the number of those that wait.
-func (r *reconfiguration) count() int {
-	n := 0
-	for _, m := range r.waiting {
-		if !m.done {
-			n++
-		}
+// forget drops those that have timed out.
+func (r *reconfiguration) forget() {
+	for len(r.waiting) > 0 && r.waiting[0].done {
+		r.waiting[0] = nil
+		r.waiting = r.waiting[1:]
 	}
-	return n
 }
 
 // onChangeMembers takes a change of the membership or refuses it.
@@ -47,11 +41,11 @@ func (c *core) onChangeMembers(m *propose) {
 	switch {
 	case err != nil:
 		c.refuse(m, err)
-	case c.changes.count() >= confChangesWaitingMax:
+	case len(c.changes.waiting) >= confChangesWaitingMax:
 		c.refuse(m, ErrTooManyRequests)
 	default:
 		c.proposals.keep(m, c.now, c.now+c.cfg.requestTicks)
-		c.changes.add(m)
+		c.changes.waiting = append(c.changes.waiting, m)
 	}
 }
 
@@ -62,9 +56,6 @@ func (c *core) queueChange() {
 		m := c.changes.waiting[0]
 		c.changes.waiting[0] = nil
 		c.changes.waiting = c.changes.waiting[1:]
-		if m.done {
-			continue
-		}
 		err := c.changeError(m.change)
 		if err == nil && c.leads() {
 			err = c.refusedAtApply(m.change)
