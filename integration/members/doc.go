@@ -2,7 +2,7 @@
 // that has lost its quorum to a voter that never comes, and of its data; what a learner that never comes costs; and
 // that every request for a change is answered, whatever happens to the member. etcd stands beside troupe where it can.
 //
-// The calls themselves, in any order, are compared by integration/differential, their files by integration/files.
+// The calls in any order are compared by integration/differential, their files by integration/files.
 //
 // The package has no code outside its tests.
 package members
