@@ -194,12 +194,17 @@ func (s *Server) versionDecided(ctx context.Context) error {
 	defer response.Body.Close()
 	var answer struct {
 		Cluster string `json:"etcdcluster"`
+		Storage string `json:"storage"`
 	}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
 		return err
 	}
 	if answer.Cluster == "" || answer.Cluster == undecidedVersion {
 		return errors.New("cluster version not decided")
+	}
+	// etcd's file follows in a step of its own. After a downgrade it may stay above, as long as its log demands it.
+	if s := answer.Storage; s != "" && s < answer.Cluster[:strings.LastIndexByte(answer.Cluster, '.')] {
+		return fmt.Errorf("storage version %s is behind that of the cluster, %s", s, answer.Cluster)
 	}
 	return nil
 }
