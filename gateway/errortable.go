@@ -118,6 +118,7 @@ var errorLines = []mapping{
 
 	{"leaseactor.ErrNotPrimary", leaseactor.ErrNotPrimary, statusNotPrimary},
 	{"leaseactor.ErrBusy", leaseactor.ErrBusy, statusTooManyRequests},
+	{"leaseactor.ErrApplyLate", leaseactor.ErrApplyLate, rpctypes.ErrGRPCTimeoutWaitAppliedIndex},
 	{"leaseactor.ErrStopped", leaseactor.ErrStopped, rpctypes.ErrGRPCStopped},
 	{"leaseactor.ErrConfigInvalid", leaseactor.ErrConfigInvalid, nil},
 }

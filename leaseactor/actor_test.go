@@ -3,6 +3,8 @@ package leaseactor
 import (
 	"context"
 	"errors"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -397,6 +399,54 @@ func TestSpawn_RefusesBadConfigurations(t *testing.T) {
 	} {
 		if _, err := Spawn(actors.NewSystem(actors.Config{}), cfg); !errors.Is(err, ErrConfigInvalid) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestRenew_WaitsForApplyOnlyWhenAskedTo is the gate FastLeaseKeepAlive: on, a known lease is renewed however far apply
+// is behind; off, the renewal waits for what was committed when it came, and fails when that takes too long.
+func TestRenew_WaitsForApplyOnlyWhenAskedTo(t *testing.T) {
+	for _, c := range []struct {
+		waits bool
+		late  error
+		want  error
+		asked []proto.Index
+	}{
+		{false, context.DeadlineExceeded, nil, nil},
+		{true, context.DeadlineExceeded, ErrApplyLate, []proto.Index{10}},
+		{true, nil, nil, []proto.Index{10}},
+	} {
+		m := newModel()
+		var asked []proto.Index
+		client, step, _ := steppedClient(t, m, func(cfg *Config) {
+			cfg.WaitOnRenew = c.waits
+			cfg.WaitApplied = func(_ context.Context, index proto.Index) error {
+				asked = append(asked, index)
+				return c.late
+			}
+		})
+		m.status.Commit, m.status.Applied = 10, 5
+		m.table[7] = proto.Lease{ID: 7, TTL: 9}
+		type answer struct {
+			ttl int64
+			err error
+		}
+		done := make(chan answer, 1)
+		go func() {
+			ttl, err := client.Renew(t.Context(), 7)
+			done <- answer{ttl, err}
+		}()
+		for deadline := time.Now().Add(30 * time.Second); len(done) == 0; {
+			if client.ref.Depth(actors.Normal) > 0 {
+				step.Run(1000)
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("no answer")
+			}
+			runtime.Gosched()
+		}
+		if got := <-done; !errors.Is(got.err, c.want) || c.want == nil && got.ttl != 9 || !slices.Equal(asked, c.asked) {
+			t.Errorf("waits %t, %v: %d %v after waiting for %v", c.waits, c.late, got.ttl, got.err, asked)
 		}
 	}
 }

@@ -46,6 +46,9 @@ type Config struct {
 	// WaitApplied waits until the published state holds an index. Called in the caller's goroutine when a lease is
 	// unknown. nil: an unknown lease is unknown.
 	WaitApplied func(ctx context.Context, index proto.Index) error
+	// WaitOnRenew makes every renewal wait until the entries that are committed are applied, as etcd before 3.7 and 3.7
+	// with its gate FastLeaseKeepAlive off. A renewal is right without it: an unknown lease is waited for in any case.
+	WaitOnRenew bool
 	// ElectionTimeout is added to every expiry when this member becomes primary. HeartbeatInterval is a third of how long
 	// leadership is believed without a turn of the clock.
 	ElectionTimeout   time.Duration
@@ -152,9 +155,15 @@ func (c *Client) Deposed() { _ = c.ref.Tell(actors.Control, led{}) }
 // Renew extends a lease and gives its granted time to live in seconds, 0 when there is no such lease. A positive
 // answer means that the lease was there when it left and has all its time again. It waits for the revocation of a
 // lease that has expired, for a confirmation of leadership, and for the entries committed when it came if the lease
-// is unknown. Errors: ErrNotPrimary, ErrBusy, ErrStopped, or context.Cause(ctx).
+// is unknown. Errors: ErrNotPrimary, ErrBusy, ErrStopped, context.Cause(ctx), or with WaitOnRenew ErrApplyLate.
 func (c *Client) Renew(ctx context.Context, id proto.LeaseID) (int64, error) {
 	committed := c.committed()
+	if c.cfg.WaitOnRenew && c.behind(committed) && !c.catchUp(ctx, committed) {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		return 0, ErrApplyLate
+	}
 	ttl, err := c.renew(ctx, id)
 	if err != nil || ttl > 0 || !c.catchUp(ctx, committed) {
 		return ttl, err
@@ -209,9 +218,14 @@ func (c *Client) committed() proto.Index {
 	return c.cfg.Status().Commit
 }
 
+// behind reports whether there is something to wait for.
+func (c *Client) behind(committed proto.Index) bool {
+	return c.cfg.WaitApplied != nil && c.cfg.Status != nil && c.cfg.Status().Applied < committed
+}
+
 // catchUp waits until the published state holds what was committed, true if that was news.
 func (c *Client) catchUp(ctx context.Context, committed proto.Index) bool {
-	if c.cfg.WaitApplied == nil || c.cfg.Status == nil || c.cfg.Status().Applied >= committed {
+	if !c.behind(committed) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, appliedWait)

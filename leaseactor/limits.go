@@ -50,7 +50,8 @@ const (
 	changesMessages = 4096
 	changesBytes    = 16 << 20
 
-	// appliedWait is how long a renewal of an unknown lease waits for the entries committed when it came (api.md 0.3).
+	// appliedWait is how long a renewal waits for the entries committed when it came (api.md 0.3): that of an unknown
+	// lease, or with WaitOnRenew every one.
 	appliedWait = time.Second
 
 	// checkpointIntervalDefault is etcd's time between checkpoints of a lease's remaining time.

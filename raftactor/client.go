@@ -24,7 +24,9 @@ type Client struct {
 	metrics *metrics
 	// requestBytesMax is MaxRequestBytes.
 	requestBytesMax int
-	stopTicks       func()
+	// priority is PriorityRequest.
+	priority  bool
+	stopTicks func()
 	// applied is what Applied was told last, of which raft hears only in its next turn.
 	applied atomic.Uint64
 	// durableCommit is, after Stop, the commit index that the log durably holds.
@@ -54,6 +56,7 @@ func Spawn(sys *actors.System, cfg Config) (*Client, error) {
 	c := &Client{
 		ids:             newRequestIDs(cfg.Meta.Member, sys.Clock().Now(), r.Entries),
 		requestBytesMax: cfg.MaxRequestBytes,
+		priority:        cfg.PriorityRequest,
 	}
 	c.view.Store(&view{status: &proto.RaftStatus{Member: cfg.Meta.Member, Applied: cfg.AppliedAtStart}})
 	if c.metrics, err = newMetrics(cfg.Metrics, cfg.Meta.Member, c.Status, c.appliedNow); err != nil {
@@ -76,6 +79,7 @@ func Spawn(sys *actors.System, cfg Config) (*Client, error) {
 		peerless:        cfg.Peers == nil,
 		healthTicks:     cfg.ticks(healthyTime),
 		learnersMax:     max(0, cfg.MaxLearners),
+		priority:        cfg.PriorityRequest,
 		noPreVote:       cfg.NoPreVote,
 		patient:         cfg.Patient,
 		logger:          raftLogger{cfg.Logger},
@@ -157,7 +161,7 @@ func (c *Client) NextRequestID() proto.RequestID { return proto.RequestID(c.ids.
 // ErrTimeoutLeaderFail, ErrStopped, or the cause of ctx when it was cancelled: the request may still be applied. All
 // other errors are the state machine's.
 func (c *Client) Propose(ctx context.Context, r *etcdserverpb.InternalRaftRequest) (*proto.Result, error) {
-	if s := c.Status(); s.Commit > s.Applied+applyGapMax {
+	if s := c.Status(); s.Commit > s.Applied+proto.Index(gapMax(r, c.priority)) {
 		c.metrics.failed.Inc()
 		return nil, ErrTooManyRequests
 	}

@@ -51,6 +51,9 @@ type Config struct {
 	MaxRequestBytes int
 	// MaxLearners is --max-learners, equal on all members; negative means none.
 	MaxLearners int
+	// PriorityRequest is etcd's feature gate: requests to revoke a lease are still taken when others are refused because
+	// apply is behind, up to twice as far.
+	PriorityRequest bool
 	// Version is the version of etcd that this program is compatible to, for the check of cluster versions.
 	Version string
 

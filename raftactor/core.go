@@ -36,8 +36,10 @@ type coreConfig struct {
 	learnersMax int
 	// noPreVote leaves out the question before an election; patient lets the only voter wait for an election timeout.
 	noPreVote, patient bool
-	logger             raft.Logger
-	nextID             func() uint64
+	// priority lets ends of leases pass when apply is behind.
+	priority bool
+	logger   raft.Logger
+	nextID   func() uint64
 }
 
 // tally counts what happened in a turn, for the metrics.

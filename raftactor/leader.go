@@ -3,6 +3,7 @@ package raftactor
 import (
 	"errors"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 )
@@ -18,7 +19,7 @@ func (c *core) onPropose(m *propose) {
 		c.refuse(m, ErrDiskStalled)
 	case m.change != nil:
 		c.onChangeMembers(m)
-	case c.proposals.full(m) || c.gap() > applyGapMax && m.term == 0:
+	case c.proposals.full(m) || c.gap() > gapMax(m.request, c.cfg.priority) && m.term == 0:
 		c.refuse(m, ErrTooManyRequests)
 	default:
 		if err := c.roomError(m); err != nil {
@@ -27,6 +28,14 @@ func (c *core) onPropose(m *propose) {
 		}
 		c.proposals.add(m, c.now, c.now+c.cfg.requestTicks)
 	}
+}
+
+// gapMax is how far apply may be behind for a request to be taken.
+func gapMax(r *etcdserverpb.InternalRaftRequest, priority bool) uint64 {
+	if priority && r.GetLeaseRevoke() != nil {
+		return applyGapPriorityMax
+	}
+	return applyGapMax
 }
 
 // gap is the number of committed entries that are not published.

@@ -18,6 +18,9 @@ const (
 	// applyGapMax is the number of committed entries that may wait for apply before proposals are refused. etcd's
 	// number.
 	applyGapMax = 5000
+	// applyGapPriorityMax is the same for requests of higher priority, when the gate is on: ends of leases make the work
+	// less. etcd's number.
+	applyGapPriorityMax = 2 * applyGapMax
 	// batchesOutstandingMax is the number of batches between apply and the store's publication. What is committed
 	// meanwhile waits in raft and becomes one batch; more would only make the batches smaller.
 	batchesOutstandingMax = 4

@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/membershippb"
+	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/goleak"
 
 	"troupe/actors"
@@ -440,6 +441,50 @@ func TestMember_OverloadIsRefused(t *testing.T) {
 	wg.Wait()
 	eventually(t, "room", func() bool { _, err := n.client.Propose(testContext(t), putRequest("y")); return err == nil })
 	n.stop(t)
+}
+
+// The gate PriorityRequest lets ends of leases pass where others are refused, up to a bound of their own.
+func TestMember_EndsOfLeasesPassWhenTheyHavePriority(t *testing.T) {
+	revoke := &etcdserverpb.InternalRaftRequest{LeaseRevoke: &etcdserverpb.LeaseRevokeRequest{ID: 1}}
+	for _, c := range []struct {
+		request  *etcdserverpb.InternalRaftRequest
+		priority bool
+		want     uint64
+	}{
+		{revoke, true, applyGapPriorityMax}, {revoke, false, applyGapMax},
+		{putRequest("k"), true, applyGapMax}, {nil, true, applyGapMax},
+	} {
+		if got := gapMax(c.request, c.priority); got != c.want {
+			t.Errorf("%v with priority %t: %d", c.request, c.priority, got)
+		}
+	}
+	for _, priority := range []bool{false, true} {
+		for name, gap := range map[string]uint64{"below both": applyGapMax, "between": applyGapMax + 1,
+			"above both": applyGapPriorityMax + 1} {
+			s := &coreScript{names: map[uint64]string{}}
+			core, err := newCore(coreConfig{member: 1, electionTicks: 10, heartbeatTicks: 1, requestTicks: 70,
+				snapshotCount: 10, priority: priority, logger: quietLogger{},
+				log: newMemLog(0, 0, &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(1)), Commit: new(uint64(0))},
+					&raftpb.ConfState{Voters: []uint64{1}}, nil)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			core.hard = &raftpb.HardState{Commit: &gap}
+			s.core = core
+			s.propose("revoke", 1, 0, true)
+			s.propose("put", 1, 0, false)
+			for _, e := range core.out {
+				if r, ok := e.(refuse); ok {
+					r.answer.Fail(r.err)
+				}
+			}
+			revokeRefused := strings.Contains(s.out.String(), "answer revoke: etcdserver: too many requests")
+			putRefused := strings.Contains(s.out.String(), "answer put: etcdserver: too many requests")
+			if putRefused != (gap > applyGapMax) || revokeRefused != (gap > gapMax(revoke, priority)) {
+				t.Errorf("%s, priority %t: %s", name, priority, s.out.String())
+			}
+		}
+	}
 }
 
 func TestMember_MetricsHaveEtcdsNames(t *testing.T) {

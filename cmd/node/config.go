@@ -120,6 +120,10 @@ type Config struct {
 	Features map[string]bool
 	// LeaseCheckpoint stores from time to time how much of a lease is left. Only when every member has it.
 	LeaseCheckpoint bool
+	// WaitOnRenew makes renewals of leases wait until what is committed is applied: FastLeaseKeepAlive turned off.
+	WaitOnRenew bool
+	// PriorityRequest still takes requests to revoke leases when others are refused because apply is behind.
+	PriorityRequest bool
 	// StopServingOnDefragment makes the gRPC health service say NOT_SERVING during a defragmentation.
 	StopServingOnDefragment bool
 }

@@ -72,6 +72,7 @@ func (t *Troupe) spawnLeases(l *links) error {
 		ElectionTimeout:   t.cfg.Election,
 		HeartbeatInterval: t.cfg.Heartbeat,
 		Checkpoint:        t.cfg.LeaseCheckpoint,
+		WaitOnRenew:       t.cfg.WaitOnRenew,
 		Metrics:           t.Registry,
 		Log:               t.log,
 	})

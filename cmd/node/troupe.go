@@ -111,7 +111,7 @@ func (t *Troupe) spawnRaft(f *files, l *links, seams Seams) error {
 		NoStrictReconfig: !cfg.StrictReconfigCheck,
 		SnapshotCount:    cfg.SnapshotCount, CatchUpEntries: cfg.CatchUpEntries, RequestTimeout: cfg.requestTimeout(),
 		SegmentsKept: kept(cfg.MaxWALs), SnapFilesKept: kept(cfg.MaxSnapshots),
-		MaxRequestBytes: cfg.MaxRequestBytes, Version: CompatibleVersion,
+		MaxRequestBytes: cfg.MaxRequestBytes, Version: CompatibleVersion, PriorityRequest: cfg.PriorityRequest,
 		Machine: seams.Machine(t.Store), Bind: l.bind, Logger: t.log, Metrics: t.Registry,
 	})
 	if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,8 +13,6 @@ type gate struct {
 	name  string
 	stage string
 	on    bool // by default
-	// fixed gates keep their default in this version: what the other value asks for is not there.
-	fixed bool
 }
 
 const (
@@ -26,23 +23,25 @@ const (
 	gateAllBeta           = "AllBeta"
 	gateCheckpoint        = "LeaseCheckpoint"
 	gateCheckpointPersist = "LeaseCheckpointPersist"
+	gateFastKeepAlive     = "FastLeaseKeepAlive"
+	gatePriority          = "PriorityRequest"
 	gateStopOnDefragment  = "StopGRPCServiceOnDefrag"
 )
 
 // knownGates are those of etcd 3.7. CompactHashCheck, InitialCorruptCheck and SetMemberLocalAddr are about other
 // members, TxnModeWriteWithSharedBuffer about how etcd copies: both values are fine.
 var knownGates = []gate{
-	{gateAllAlpha, stageAlpha, false, false},
-	{gateAllBeta, stageBeta, false, false},
-	{"CompactHashCheck", stageAlpha, false, false},
-	{"FastLeaseKeepAlive", stageBeta, true, true},
-	{"InitialCorruptCheck", stageAlpha, false, false},
-	{gateCheckpoint, stageAlpha, false, false},
-	{gateCheckpointPersist, stageAlpha, false, false},
-	{"PriorityRequest", stageAlpha, false, true},
-	{"SetMemberLocalAddr", stageAlpha, false, false},
-	{gateStopOnDefragment, stageAlpha, false, false},
-	{"TxnModeWriteWithSharedBuffer", stageBeta, true, false},
+	{gateAllAlpha, stageAlpha, false},
+	{gateAllBeta, stageBeta, false},
+	{"CompactHashCheck", stageAlpha, false},
+	{gateFastKeepAlive, stageBeta, true},
+	{"InitialCorruptCheck", stageAlpha, false},
+	{gateCheckpoint, stageAlpha, false},
+	{gateCheckpointPersist, stageAlpha, false},
+	{gatePriority, stageAlpha, false},
+	{"SetMemberLocalAddr", stageAlpha, false},
+	{gateStopOnDefragment, stageAlpha, false},
+	{"TxnModeWriteWithSharedBuffer", stageBeta, true},
 }
 
 // gateValues is --feature-gates: Name=true,Name=false. The last value of a name counts.
@@ -105,17 +104,12 @@ func (v *gateValues) effective() map[string]bool {
 	return state
 }
 
-// validate refuses what this version cannot do, and combinations that etcd refuses.
+// validate refuses combinations that etcd refuses.
 func (v *gateValues) validate() error {
 	state := v.effective()
-	for _, g := range knownGates {
-		if g.fixed && state[g.name] != g.on {
-			return fmt.Errorf("--feature-gates=%s: %s=%t is not part of this version of troupe: leave it at %t",
-				v.text, g.name, state[g.name], g.on)
-		}
-	}
 	if state[gateCheckpointPersist] && !state[gateCheckpoint] {
-		return errors.New("enabling feature gate LeaseCheckpointPersist requires enabling feature gate LeaseCheckpoint")
+		return fmt.Errorf("enabling feature gate LeaseCheckpointPersist requires enabling feature gate LeaseCheckpoint: "+
+			"--feature-gates=%s turns the first on and the second off", v.text)
 	}
 	return nil
 }
@@ -125,11 +119,7 @@ func (v *gateValues) help() string {
 	var b strings.Builder
 	b.WriteString("Name=true or Name=false, comma-separated:")
 	for _, g := range knownGates {
-		fmt.Fprintf(&b, "\n%s (%s, default %t", g.name, g.stage, g.on)
-		if g.fixed {
-			b.WriteString(", not to be changed in this version")
-		}
-		b.WriteString(")")
+		fmt.Fprintf(&b, "\n%s (%s, default %t)", g.name, g.stage, g.on)
 	}
 	return b.String()
 }

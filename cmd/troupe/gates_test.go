@@ -16,9 +16,9 @@ func TestGates_AreDecidedAsByEtcd(t *testing.T) {
 		{"LeaseCheckpoint=true", gateCheckpoint, true},
 		{"LeaseCheckpoint=true,LeaseCheckpoint=false", gateCheckpoint, false},
 		{" LeaseCheckpoint = t , ", gateCheckpoint, true},
-		{"AllAlpha=true,PriorityRequest=false", "InitialCorruptCheck", true},
+		{"AllAlpha=true", "InitialCorruptCheck", true},
 		{"AllAlpha=true,PriorityRequest=false", "TxnModeWriteWithSharedBuffer", true},
-		{"AllBeta=false,FastLeaseKeepAlive=true", "TxnModeWriteWithSharedBuffer", false},
+		{"AllBeta=false", "TxnModeWriteWithSharedBuffer", false},
 	} {
 		o, err := parse([]string{"--feature-gates=" + c.text}, nil)
 		if err != nil {
@@ -28,21 +28,25 @@ func TestGates_AreDecidedAsByEtcd(t *testing.T) {
 		}
 	}
 	o, err := parse([]string{"--feature-gates=LeaseCheckpoint=true,StopGRPCServiceOnDefrag=true"}, nil)
-	if err != nil || !o.node.LeaseCheckpoint || !o.node.StopServingOnDefragment {
+	if err != nil || !o.node.LeaseCheckpoint || !o.node.StopServingOnDefragment || o.node.WaitOnRenew ||
+		o.node.PriorityRequest {
 		t.Errorf("gates do not reach the member: %+v, %v", o.node, err)
+	}
+	for _, text := range []string{"FastLeaseKeepAlive=false,PriorityRequest=true", "AllAlpha=true,AllBeta=false"} {
+		o, err := parse([]string{"--feature-gates=" + text}, nil)
+		if err != nil || !o.node.WaitOnRenew || !o.node.PriorityRequest {
+			t.Errorf("%s does not reach the member: %+v, %v", text, o.node, err)
+		}
 	}
 }
 
 func TestGates_WhatCannotBeHadIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"LeaseChekpoint=true":         "unrecognized feature gate: LeaseChekpoint; did you mean LeaseCheckpoint?",
-		"LeaseCheckpoint":             "missing bool value for LeaseCheckpoint",
-		"LeaseCheckpoint=yes":         "invalid value of LeaseCheckpoint=yes, err: ",
-		"LeaseCheckpointPersist=true": "requires enabling feature gate LeaseCheckpoint",
-		"PriorityRequest=true":        "not part of this version",
-		"FastLeaseKeepAlive=false":    "not part of this version",
-		"AllAlpha=true":               "PriorityRequest=true is not part of this version",
-		"AllBeta=false":               "FastLeaseKeepAlive=false is not part of this version",
+		"LeaseChekpoint=true":             "unrecognized feature gate: LeaseChekpoint; did you mean LeaseCheckpoint?",
+		"LeaseCheckpoint":                 "missing bool value for LeaseCheckpoint",
+		"LeaseCheckpoint=yes":             "invalid value of LeaseCheckpoint=yes, err: ",
+		"LeaseCheckpointPersist=true":     "requires enabling feature gate LeaseCheckpoint",
+		"AllAlpha=true,LeaseCheckpoint=0": "--feature-gates=AllAlpha=true,LeaseCheckpoint=0 turns the first on",
 	} {
 		if _, err := parse([]string{"--feature-gates", text}, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v does not contain %q", text, err, want)

@@ -75,6 +75,7 @@ func (o *options) fill() {
 	gates := o.gates.effective()
 	c.Features = gates
 	c.LeaseCheckpoint, c.StopServingOnDefragment = gates[gateCheckpoint], gates[gateStopOnDefragment]
+	c.WaitOnRenew, c.PriorityRequest = !gates[gateFastKeepAlive], gates[gatePriority]
 	if !o.set["initial-cluster"] {
 		c.Complete()
 	}
