@@ -130,6 +130,9 @@ func (d dice) step() step {
 		return call("Alarm", &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: d.alarmMember(),
 			Alarm: pick(d, pb.AlarmType_NOSPACE, pb.AlarmType_CORRUPT)})
 	}
+	if d.w.membersAdded() > 0 && d.rare(7) { // what becomes of members is seen after a start
+		return step{verb: pick(d, verbKill, verbRestart)}
+	}
 	n := d.bits(8)
 	for i := len(kinds) - 1; i >= 0; i-- {
 		if n = n + kinds[i].weight; n >= 256 {

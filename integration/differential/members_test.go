@@ -176,10 +176,19 @@ func (d dice) peerURLs() (urls []string) {
 
 // member draws a member: one that is there or was, the server itself, one that never was.
 func (d dice) member() uint64 {
-	if d.rare(2) {
-		return pick[uint64](d, 1, 0, 999_999, 1<<63)
+	added := d.w.membersAdded()
+	if added == 0 || d.rare(2) {
+		return pick[uint64](d, 1, 2, 0, 999_999, 1<<63)
 	}
-	return uint64(1 + d.below(4))
+	return uint64(1 + added - d.below(min(added, 3)))
+}
+
+// membersAdded is how many members this script has added, those that it has removed included.
+func (w *world) membersAdded() int {
+	if s := w.sides[etcdSide]; s != nil {
+		return max(len(s.members)-1, 0)
+	}
+	return 0
 }
 
 // membership draws a change of the members that leaves the server its quorum: those that are added are learners, unless
