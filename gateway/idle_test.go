@@ -38,12 +38,14 @@ func blockHealth(t *testing.T, e *edge) (letGo func()) {
 func wantServed(t *testing.T, c net.Conn, request string) {
 	t.Helper()
 	_, _ = io.WriteString(c, request)
-	_ = c.SetReadDeadline(time.Now().Add(stopTestMax))
+	_ = c.SetReadDeadline(time.Now().Add(testPatience))
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		t.Fatalf("%.40q: %v", request, err)
 	}
-	if _, err := io.Copy(io.Discard, r.Body); err != nil || r.StatusCode != http.StatusOK {
+	_, err = io.Copy(io.Discard, r.Body)
+	_ = r.Body.Close()
+	if err != nil || r.StatusCode != http.StatusOK {
 		t.Fatalf("%.40q: %s, %v", request, r.Status, err)
 	}
 }
@@ -51,7 +53,7 @@ func wantServed(t *testing.T, c net.Conn, request string) {
 // wantClosed waits for the end of a connection.
 func wantClosed(t *testing.T, c net.Conn) {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(stopTestMax))
+	_ = c.SetReadDeadline(time.Now().Add(testPatience))
 	if _, err := io.Copy(io.Discard, c); os.IsTimeout(err) {
 		t.Error("the connection is still open")
 	}

@@ -152,7 +152,7 @@ func TestJSON_AFirstMessageThatNeverComesIsNotWaitedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer, err := io.ReadAll(r.Body)
-		_ = c.Close()
+		_, _ = r.Body.Close(), c.Close()
 		if err != nil || !bytes.Contains(answer, []byte(`"error"`)) {
 			t.Errorf("%s: %v, %s", path, err, answer)
 		}

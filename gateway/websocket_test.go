@@ -38,9 +38,11 @@ func TestWebsocket_ABadFrameIsAProtocolError(t *testing.T) {
 				"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
 			_ = c.SetReadDeadline(time.Now().Add(testPatience))
 			from := bufio.NewReader(c)
-			if r, err := http.ReadResponse(from, nil); err != nil || r.StatusCode != http.StatusSwitchingProtocols {
+			r, err := http.ReadResponse(from, nil)
+			if err != nil || r.StatusCode != http.StatusSwitchingProtocols {
 				t.Fatalf("%+v, %v", r, err)
 			}
+			_ = r.Body.Close()
 			if _, err := io.WriteString(c, frames); err != nil {
 				t.Fatal(err)
 			}

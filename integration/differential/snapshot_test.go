@@ -157,7 +157,7 @@ func (r *fileReader) read(file []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }()
 	_, err = f.Write(file)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (r *fileReader) read(file []byte) error {
 	if err != nil {
 		return fmt.Errorf("open the file of the snapshot: %w", err)
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	return db.View(func(tx *bolt.Tx) error {
 		for err := range tx.Check() {
 			return fmt.Errorf("the file of the snapshot is damaged: %w", err)

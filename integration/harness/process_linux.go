@@ -24,8 +24,11 @@ func shrinkPipe(pipe *os.File) {
 // frozen is nil when every thread of the process is stopped.
 func frozen(pid int) error {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	if err != nil || len(tasks) == 0 {
-		return fmt.Errorf("no threads of process %d: %v", pid, err)
+	if err != nil {
+		return err
+	}
+	if len(tasks) == 0 {
+		return fmt.Errorf("process %d has no threads", pid)
 	}
 	for _, task := range tasks {
 		stat, err := os.ReadFile(task)
