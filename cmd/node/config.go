@@ -116,6 +116,9 @@ type Config struct {
 	// read the answers; "*" in a list allows all.
 	HostWhitelist, CORS []string
 
+	// Waiting is for features that this version does not have.
+	Waiting WaitingConfig
+
 	// Features are the feature gates that were decided, by name, for /metrics; the others have their default.
 	Features map[string]bool
 	// LeaseCheckpoint stores from time to time how much of a lease is left. Only when every member has it.
@@ -126,6 +129,17 @@ type Config struct {
 	PriorityRequest bool
 	// StopServingOnDefragment makes the gRPC health service say NOT_SERVING during a defragmentation.
 	StopServingOnDefragment bool
+}
+
+// WaitingConfig are the settings of features that this version does not have. Nothing reads them yet.
+type WaitingConfig struct {
+	// BcryptCost and AuthTokenTTL, in seconds, are for authentication.
+	BcryptCost, AuthTokenTTL uint
+	// SelfSignedCertValidity, in years, is for TLS with certificates of the member's own making.
+	SelfSignedCertValidity uint
+	// TracingAddress, TracingServiceName, TracingInstanceID and TracingSamplingRate, per million, are for tracing.
+	TracingAddress, TracingServiceName, TracingInstanceID string
+	TracingSamplingRate                                   int
 }
 
 // The defaults are etcd's (reference: etcd 3.7 embed.Config).
@@ -190,9 +204,13 @@ func Default() Config {
 		WarningUnaryDuration:  300 * time.Millisecond,
 		WarningApplyDuration:  100 * time.Millisecond,
 		DowngradeCheckTime:    5 * time.Second,
-		EnableGRPCGateway:     true,
-		HostWhitelist:         []string{"*"},
-		CORS:                  []string{"*"},
+		Waiting: WaitingConfig{
+			BcryptCost: 10, AuthTokenTTL: 300, SelfSignedCertValidity: 1,
+			TracingAddress: "localhost:4317", TracingServiceName: "etcd",
+		},
+		EnableGRPCGateway: true,
+		HostWhitelist:     []string{"*"},
+		CORS:              []string{"*"},
 
 		AutoCompactionMode:      compactionPeriodic,
 		AutoCompactionRetention: "0",

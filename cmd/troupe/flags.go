@@ -32,6 +32,7 @@ var flagGroups = []flagGroup{
 	{"Logging", loggingFlags},
 	{"Features", featureFlags},
 	{"Among several members (checked; without effect while there is one)", aloneFlags},
+	{"For authentication, TLS and tracing (checked and kept; without effect in this version)", declareWaiting},
 	{"Unsafe: these can cost data", unsafeFlags},
 	{"Process", processFlags},
 }

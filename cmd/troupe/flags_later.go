@@ -46,18 +46,11 @@ var laterFlags = map[string]string{
 	"peer-auto-tls":                      "false",
 	"peer-crl-file":                      "",
 	"peer-skip-client-san-verification":  "false",
-	"self-signed-cert-validity":          "1",
 	"cipher-suites":                      "",
 	"tls-min-version":                    "TLS1.2",
 	"tls-max-version":                    "",
 	"auth-token":                         "simple",
-	"auth-token-ttl":                     "300",
-	"bcrypt-cost":                        "10",
 	"enable-distributed-tracing":         "false",
-	"distributed-tracing-address":        "localhost:4317",
-	"distributed-tracing-service-name":   "etcd",
-	"distributed-tracing-instance-id":    "",
-	"distributed-tracing-sampling-rate":  "0",
 }
 
 // notProvided are flags of etcd that this program does not take and will not, with the reason.

@@ -62,6 +62,7 @@ func (o *options) finish() error {
 	if o.set["log-rotation-config-json"] && !o.log.rotate {
 		o.warn("--log-rotation-config-json has no effect without --enable-log-rotation")
 	}
+	o.warnOfWaiting()
 	return o.node.Validate()
 }
 

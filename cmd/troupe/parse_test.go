@@ -83,6 +83,37 @@ func TestParse_LaterFlagsAreAcceptedWithTheirNeutralValue(t *testing.T) {
 	}
 }
 
+// What shapes a feature that is not there, and does not turn it on, is no reason not to start.
+func TestParse_WhatWaitsForAFeatureIsKeptAndNamed(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--bcrypt-cost=12": "authentication", "--bcrypt-cost=99": "authentication", "--auth-token-ttl=7": "authentication",
+		"--self-signed-cert-validity=0": "TLS", "--distributed-tracing-sampling-rate=-1": "tracing",
+		"--distributed-tracing-sampling-rate=1000000": "tracing", "--distributed-tracing-address=x:1": "tracing",
+		"--distributed-tracing-service-name=troupe": "tracing", "--distributed-tracing-instance-id=a": "tracing",
+	} {
+		o, err := parse([]string{arg}, nil)
+		if err != nil || len(o.warnings) != 1 || !strings.Contains(o.warnings[0], arg+" is kept and has no effect yet") ||
+			!strings.Contains(o.warnings[0], "has no "+want) {
+			t.Errorf("%s: warnings %q, error %v", arg, o.warnings, err)
+		}
+	}
+	for _, arg := range []string{"--bcrypt-cost=10", "--auth-token-ttl=300", "--distributed-tracing-service-name=etcd"} {
+		if o, err := parse([]string{arg}, nil); err != nil || len(o.warnings) != 0 {
+			t.Errorf("%s asks for the default: warnings %q, error %v", arg, o.warnings, err)
+		}
+	}
+	o, err := parse([]string{"--bcrypt-cost=12", "--auth-token-ttl=7", "--distributed-tracing-sampling-rate=3"}, nil)
+	if w := o.node.Waiting; err != nil || w.BcryptCost != 12 || w.AuthTokenTTL != 7 || w.TracingSamplingRate != 3 {
+		t.Errorf("kept: %+v, %v", w, err)
+	}
+	for _, arg := range []string{"--bcrypt-cost=x", "--bcrypt-cost=-1", "--auth-token-ttl=-1",
+		"--self-signed-cert-validity=1.5", "--distributed-tracing-sampling-rate=x"} {
+		if _, err := parse([]string{arg}, nil); err == nil || !strings.Contains(err.Error(), "parse error") {
+			t.Errorf("%s: %v", arg, err)
+		}
+	}
+}
+
 // An empty word is not a choice, with etcd neither: a template that leaves a value out must not stop the member.
 func TestParse_EmptyWordsAskForTheDefault(t *testing.T) {
 	for _, arg := range []string{"--metrics=", "--tls-min-version=", "--auth-token=", "--distributed-tracing-address="} {

@@ -109,7 +109,8 @@ func TestFlags_ServesWithEverythingSet(t *testing.T) {
 		"--v2-deprecation=gone", "--feature-gates=LeaseCheckpoint=true,StopGRPCServiceOnDefrag=true",
 		"--snapshot-catchup-entries=1", "--compaction-batch-limit=1", "--compaction-sleep-interval=1ms",
 		"--backend-batch-limit=1", "--backend-batch-interval=1ms", "--grpc-keepalive-interval=0",
-		"--max-concurrent-streams=64",
+		"--max-concurrent-streams=64", "--bcrypt-cost=99", "--auth-token-ttl=7", "--self-signed-cert-validity=0",
+		"--distributed-tracing-sampling-rate=7", "--distributed-tracing-address=localhost:1",
 	}})
 	harness.Serves(t, s)
 	_, metrics, err := get(t, s.URL+"/metrics")
