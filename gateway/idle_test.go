@@ -53,7 +53,7 @@ func wantServed(t *testing.T, c net.Conn, request string) {
 // wantClosed waits for the end of a connection.
 func wantClosed(t *testing.T, c net.Conn) {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(testPatience))
+	_ = c.SetReadDeadline(time.Now().Add(stopTestMax))
 	if _, err := io.Copy(io.Discard, c); os.IsTimeout(err) {
 		t.Error("the connection is still open")
 	}
