@@ -78,13 +78,15 @@ func (c *connection) Close() error {
 }
 
 // pass takes a place for the connection at a gate, and reports whether there was one. It is called once, before the
-// connection is served.
-func (c *connection) pass(g *gate) bool {
+// connection is served. One that has asked something is not idle, though its request is not handled yet.
+func (c *connection) pass(g *gate, asked bool) bool {
 	if !g.enter() {
 		return false
 	}
 	c.gate.Store(g)
-	c.rest()
+	if !asked {
+		c.rest()
+	}
 	c.mu.Lock()
 	closed := c.closed
 	c.mu.Unlock()
@@ -212,7 +214,7 @@ func (l *enteringListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		entered := l.conns.add(conn)
-		if l.gate == nil || entered.pass(l.gate) {
+		if l.gate == nil || entered.pass(l.gate, false) {
 			return entered, nil
 		}
 		l.refused(l.gate, entered)

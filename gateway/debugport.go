@@ -43,12 +43,13 @@ func newDebugPort(s *Server) *debugPort {
 func (s *Server) ServeDebug(l net.Listener) error {
 	p := s.debug
 	split := newSplitter(s.conns.listenThrough(l, &p.gate, s.sayRefused))
-	split.pass = func(conn net.Conn, grpc bool) bool {
+	split.pass = func(conn net.Conn, grpc bool, _ []byte) bool {
 		if entered, ok := conn.(*connection); ok && grpc {
 			entered.busy() // for good: its calls are not seen here
 		}
 		return true
 	}
+	split.refused = s.sayHalfOpen
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()

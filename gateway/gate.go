@@ -58,6 +58,8 @@ type gates struct {
 	// callsPerConnection bounds the calls of each connection, except leases'; beyondConnection counts what it refused.
 	callsPerConnection int64
 	beyondConnection   prometheus.Counter
+	// halfOpen counts the connections that were closed before they had shown what they speak, for others (listener.go).
+	halfOpen prometheus.Counter
 	// requestBytes bounds the bytes of large requests in flight, controlBytes those of large messages of the Lease service
 	// and on streams (requestinput.go), txns what transactions in flight are decoded to, in bytes (txninput.go).
 	requestBytes, controlBytes, txns gate
@@ -97,8 +99,12 @@ func (g *gates) make(registry prometheus.Registerer) {
 	}
 	g.callsPerConnection = streamsPerConnectionMax
 	g.beyondConnection = rejected.WithLabelValues("connection_stream")
+	g.halfOpen = rejected.WithLabelValues(halfOpenKind)
 	g.lines.max = rejectedLinesPerSecondMax
 }
+
+// halfOpenKind is the kind of the connections that halfOpen counts.
+const halfOpenKind = "half_open_connection"
 
 func (g *gates) all() []*gate {
 	return []*gate{&g.requests, &g.operators, &g.leases, &g.turns, &g.streams, &g.grpc, &g.json, &g.pages,

@@ -10,6 +10,8 @@ import (
 // or not the whole header, or have their answer. When the gate is full, the one that has been so longest is closed for
 // a new one. Refusing the new one instead would let whoever opens connections and keeps them shut out every probe.
 //
+// One on which bytes have come that nobody has read is not idle: its request only waits for a processor.
+//
 // A connection counts as busy while a handler runs for it, not for as long as net/http says: that is also busy with a
 // body that nobody wants and that never comes.
 type idleConnections struct {
@@ -59,6 +61,12 @@ func (i *idleConnections) remove(c *connection) {
 func (i *idleConnections) closeOldest(g *gate) bool {
 	i.mu.Lock()
 	oldest := i.list.Front()
+	for looks := 0; oldest != nil && unread(oldest.Value.(*connection)); oldest = oldest.Next() {
+		if looks++; looks == idleLooksMax {
+			oldest = nil
+			break
+		}
+	}
 	if oldest == nil {
 		i.mu.Unlock()
 		return false

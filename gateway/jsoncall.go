@@ -2,11 +2,14 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -32,6 +35,8 @@ type jsonCall struct {
 	held *claim
 	// failure is what is wrong with the body, once that is known.
 	failure atomic.Pointer[error]
+	// overloaded is the status of HTTP for an error of the call that says that the client may try again, 0 for none.
+	overloaded atomic.Int32
 }
 
 type jsonCallKey struct{}
@@ -40,6 +45,23 @@ type jsonCallKey struct{}
 func jsonCallOf(ctx context.Context) *jsonCall {
 	call, _ := ctx.Value(jsonCallKey{}).(*jsonCall)
 	return call
+}
+
+// ended notes how the call has ended. Some errors arrive as Unknown over gRPC, as etcd's do, for which the library
+// would say 500, as if the member were broken. One of those that the table of errors has as an overload is told as
+// such: 429 and 503 are what clients and proxies try again after. The body is etcd's in any case.
+func (c *jsonCall) ended(err error) error {
+	if status.Code(err) != codes.Unknown {
+		return err
+	}
+	var known rpctypes.EtcdError
+	if errors.As(rpctypes.Error(err), &known) {
+		switch known.Code() {
+		case codes.ResourceExhausted, codes.Unavailable:
+			c.overloaded.Store(int32(runtime.HTTPStatusFromCode(known.Code())))
+		}
+	}
+	return err
 }
 
 // hold keeps what an answer has in the ledger until the next, or the end.
@@ -85,6 +107,14 @@ type jsonWriter struct {
 
 // Unwrap is how http.ResponseController finds the rest of the writer.
 func (w *jsonWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *jsonWriter) WriteHeader(code int) {
+	if as := w.call.overloaded.Load(); as != 0 && code == http.StatusInternalServerError {
+		code = int(as)
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
 
 // Write implements io.Writer.
 func (w *jsonWriter) Write(p []byte) (written int, err error) {

@@ -18,6 +18,7 @@ import (
 	protobuf "google.golang.org/protobuf/proto"
 
 	"troupe/proto"
+	"troupe/raftactor"
 )
 
 // postJSON sends a request to the JSON gateway on a connection of its own.
@@ -314,22 +315,35 @@ func encode(t *testing.T, m protobuf.Message) []byte {
 	return b
 }
 
-// The gateway's calls are calls like any other: they take places, and are counted.
+// The gateway's calls are calls like any other: they take places, and are counted. An overload is no fault of the
+// member's: the status of HTTP says so, whatever the code of gRPC is.
 func TestJSON_CallsAreUnderTheLimitsOfGRPC(t *testing.T) {
 	e := newBoundedEdge(t, nil, func(s *Server) { s.gates.requests.max, s.gates.streams.max = 1, 1 })
 	e.SetReady()
 	letGo := blockReads(t, e)
 	ended := flood(t, e, 1)
-	wantJSON(t, e, "/v3/kv/range", aRange, http.StatusInternalServerError, `"etcdserver: too many requests"`)
+	const refused = `"code":2,"message":"etcdserver: too many requests"`
+	wantJSON(t, e, "/v3/kv/range", aRange, http.StatusTooManyRequests, refused)
 	letGo()
 	ended()
 	wantJSON(t, e, "/v3/kv/range", aRange, http.StatusOK, `"header"`)
 	create := `{"create_request":{"key":"aw=="}}`
 	watch := openJSON(t, e, "/v3/watch", create, len(create))
 	eventually(t, "the watch has its place", func() bool { return e.gates.streams.inside() == 1 })
-	wantJSON(t, e, "/v3/watch", create, http.StatusInternalServerError, `"etcdserver: too many requests"`)
+	wantJSON(t, e, "/v3/watch", create, http.StatusTooManyRequests, refused)
 	watch.Close()
 	eventually(t, "the place is free", func() bool { return e.gates.streams.inside() == 0 })
+	e.room.set(func() {
+		e.room.proposeFn = func(*pb.InternalRaftRequest) (*proto.Result, error) {
+			return nil, raftactor.ErrTooManyRequests
+		}
+	})
+	lock := `{"name":"bg=="}`
+	wantJSON(t, e, "/v3/lock/lock", lock, http.StatusTooManyRequests, `"message":"etcdserver: too many requests"`)
+	e.room.set(func() {
+		e.room.proposeFn = func(*pb.InternalRaftRequest) (*proto.Result, error) { return nil, raftactor.ErrTimeout }
+	})
+	wantJSON(t, e, "/v3/lock/lock", lock, http.StatusServiceUnavailable, `"message":"etcdserver: request timed out"`)
 	wantPage(t, e, "/metrics", `grpc_server_handled_total{grpc_code="OK",grpc_method="Range",`+
 		`grpc_service="etcdserverpb.KV",grpc_type="unary"} 2`, `troupe_gateway_rejected_total{kind="stream"} 1`)
 }

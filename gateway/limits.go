@@ -32,7 +32,8 @@ const (
 	// the kernel's backlog, which is of this order.
 	readyWaitersMax = 4096
 	// sniffedConnectionsMax bounds connections of which it is not yet known whether they speak HTTP/2. A client sends its
-	// first bytes at once, so that so many are only seen under attack; then the oldest is closed.
+	// first bytes at once, so that so many are only seen under attack, when the oldest is closed, or in a burst, when the
+	// next is accepted as soon as one has been looked at.
 	sniffedConnectionsMax = 1024
 	// sniffTimeout is how long a connection may take to show its protocol, and to send its SETTINGS if that is HTTP/2.
 	sniffTimeout = 10 * time.Second

@@ -53,6 +53,9 @@ const (
 	pageConnectionsMax = 1 << 10
 	// metricsConnectionsMax bounds the connections of the metrics ports. A handful of scrapers and probes use them.
 	metricsConnectionsMax = 256
+	// idleLooksMax is how many idle connections are looked at for one on which no request waits to be read; if it waits on
+	// all of them, the member is busy, and a new connection is refused.
+	idleLooksMax = 64
 	// descriptorsReserved are the file descriptors that connections leave to the log, the database, snapshots and peers.
 	descriptorsReserved = 128
 	// headerListBytesMax bounds the metadata of one call; tokens are the largest and have a few KiB. grpc-go's default is

@@ -25,27 +25,54 @@ const (
 //
 // A connection that has not shown its protocol is half open, and so is one that has not sent the SETTINGS after an
 // HTTP/2 preface: gRPC would hold its own end up for it. Half-open ones have a deadline, and when there are too many
-// the oldest is closed. Making new ones wait instead would let a handful of silent connections shut everybody out.
+// the oldest is closed if it has said nothing that was not looked at. Making new ones wait for it instead would let a
+// handful of silent connections shut everybody out. But they do wait for one that has sent bytes and for which there
+// was no processor yet: in a burst of clients that is what the oldest are, and closing them would lose requests.
 type splitter struct {
 	base  net.Listener
 	http1 *handoff
 	http2 *handoff
 	// paused, if set, is told why accepting rests for a moment.
 	paused func(error)
-	// pass, if set, decides whether a connection is served, now that it has shown what it speaks.
-	pass func(conn net.Conn, grpc bool) bool
+	// pass, if set, decides whether a connection is served, now that it has shown what it speaks; seen is what has come of
+	// it so far.
+	pass func(conn net.Conn, grpc bool, seen []byte) bool
+	// refused, if set, is told of a half-open connection that is closed for a new one.
+	refused func(net.Conn)
+	// most is how many half-open ones there are at most.
+	most int
 
 	mu      sync.Mutex
 	closed  bool
-	sniffed list.List // of net.Conn, oldest first
+	sniffed list.List  // of *halfOpen, oldest first
+	changed *sync.Cond // one has left, or something was read from one
 	wait    sync.WaitGroup
+}
+
+// halfOpen is a connection that has not shown what it speaks.
+type halfOpen struct {
+	net.Conn
+	owner *splitter
+	// leaving says that it was told to make room for a new one. The splitter's lock guards it.
+	leaving bool
+}
+
+// Read implements net.Conn. Whoever waits for room looks again after each.
+func (h *halfOpen) Read(p []byte) (int, error) {
+	n, err := h.Conn.Read(p)
+	h.owner.mu.Lock()
+	h.owner.changed.Signal()
+	h.owner.mu.Unlock()
+	return n, err
 }
 
 // errRefused ends a connection for which there is no place.
 var errRefused = errors.New("gateway: too many connections")
 
 func newSplitter(base net.Listener) *splitter {
-	return &splitter{base: base, http1: newHandoff(base.Addr()), http2: newHandoff(base.Addr())}
+	s := &splitter{base: base, http1: newHandoff(base.Addr()), http2: newHandoff(base.Addr()), most: sniffedConnectionsMax}
+	s.changed = sync.NewCond(&s.mu)
+	return s
 }
 
 // run accepts until the port fails or close is called; nil after close. Both listeners are closed when it returns.
@@ -76,35 +103,53 @@ func (s *splitter) run() error {
 			_ = conn.Close()
 			continue
 		}
-		s.wait.Go(func() { s.sniff(conn, element) })
+		s.wait.Go(func() { s.sniff(element) })
 	}
 }
 
-// admit enters a connection in the list of half-open ones, or gives nil when the splitter is closed.
+// admit enters a connection in the list of half-open ones, when there is room, or gives nil when the splitter is
+// closed.
 func (s *splitter) admit(conn net.Conn) *list.Element {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for !s.closed && s.sniffed.Len() >= s.most {
+		s.makeRoom()
+		s.changed.Wait()
+	}
 	if s.closed {
 		return nil
 	}
-	if s.sniffed.Len() >= sniffedConnectionsMax {
-		oldest := s.sniffed.Front()
-		_ = oldest.Value.(net.Conn).Close() // its goroutine takes it out of the list
-		s.sniffed.MoveToBack(oldest)
+	_ = conn.SetReadDeadline(time.Now().Add(sniffTimeout))
+	return s.sniffed.PushBack(&halfOpen{Conn: conn, owner: s})
+}
+
+// makeRoom ends the wait of the oldest for bytes, unless there are some. Its goroutine then closes it and takes it out
+// of the list; one that has just got all it needs goes on. The caller holds the lock.
+func (s *splitter) makeRoom() {
+	oldest := s.sniffed.Front().Value.(*halfOpen)
+	if !oldest.leaving && !unread(oldest.Conn) {
+		oldest.leaving = true
+		_ = oldest.SetReadDeadline(time.Unix(1, 0))
 	}
-	return s.sniffed.PushBack(conn)
 }
 
 // sniff reads until the protocol is known and hands the connection on. It reads as little as decides: one byte is
 // enough for most HTTP/1.1 requests, and the preface may arrive in pieces.
-func (s *splitter) sniff(conn net.Conn, element *list.Element) {
-	_ = conn.SetReadDeadline(time.Now().Add(sniffTimeout))
-	reader := bufio.NewReaderSize(conn, sniffBufferBytes)
+func (s *splitter) sniff(element *list.Element) {
+	half := element.Value.(*halfOpen)
+	conn := half.Conn
+	reader := bufio.NewReaderSize(half, sniffBufferBytes)
 	target, err := s.choose(reader)
 	s.mu.Lock()
 	s.sniffed.Remove(element)
+	leaving := half.leaving
+	s.changed.Signal()
 	s.mu.Unlock()
-	if err == nil && s.pass != nil && !s.pass(conn, target == s.http2) {
+	seen, _ := reader.Peek(reader.Buffered())
+	switch {
+	case err != nil && leaving && s.refused != nil:
+		s.refused(conn)
+	case err == nil && s.pass != nil && !s.pass(conn, target == s.http2, seen):
 		err = errRefused
 	}
 	if err != nil || conn.SetReadDeadline(time.Time{}) != nil || !target.give(&peekedConn{Conn: conn, reader: reader}) {
@@ -159,8 +204,9 @@ func (s *splitter) close() {
 	s.closed = true
 	_ = s.base.Close()
 	for e := s.sniffed.Front(); e != nil; e = e.Next() {
-		_ = e.Value.(net.Conn).Close()
+		_ = e.Value.(*halfOpen).Close()
 	}
+	s.changed.Broadcast()
 	_ = s.http1.Close()
 	_ = s.http2.Close()
 }

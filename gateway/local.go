@@ -38,7 +38,7 @@ func (l *localConn) Invoke(ctx context.Context, method string, in, out any, opti
 	call.bodyRead()
 	u := &localUnary{ctx: incoming(ctx), local: l, call: call, request: request, out: out.(protobuf.Message)}
 	if err := desc.Handler(l.server, u); err != nil {
-		return err
+		return call.ended(err)
 	}
 	for _, o := range options {
 		if h, ok := o.(grpc.HeaderCallOption); ok {

@@ -115,7 +115,7 @@ func (s *localStream) RecvMsg(m any) error {
 		return open(a.data, m.(protobuf.Message))
 	case <-s.done:
 		if s.err != nil {
-			return s.err
+			return s.call.ended(s.err)
 		}
 		if err := s.call.failed(); err != nil {
 			return err

@@ -2,7 +2,11 @@
 
 package gateway
 
-import "google.golang.org/grpc/mem"
+import (
+	"net"
+
+	"google.golang.org/grpc/mem"
+)
 
 // readiness is not known here.
 type readiness struct{}
@@ -11,3 +15,6 @@ type readiness struct{}
 func (c *connection) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
 	return readInto(c, size, pool)
 }
+
+// unread reports whether something has come on a connection that nobody has read; it is not known here.
+func unread(net.Conn) bool { return false }

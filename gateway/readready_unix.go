@@ -80,3 +80,24 @@ func (r *readiness) open(conn net.Conn) bool {
 	}
 	return true
 }
+
+// unread reports whether something has come on a connection that nobody has read: bytes, or its end.
+func unread(conn net.Conn) (waits bool) {
+	if c, ok := conn.(*connection); ok {
+		conn = c.Conn
+	}
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) {
+		var b [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK)
+		waits = err == nil // the descriptor does not block: nothing there is EAGAIN
+	})
+	return waits
+}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -292,7 +293,7 @@ func (s *Server) ServeClients(l net.Listener) error {
 				Msg("no connection can be accepted now, trying again; raise the limit of open files if that is why")
 		}
 	}
-	split.pass = s.passClient
+	split.pass, split.refused = s.passClient, s.sayHalfOpen
 	if !s.keep(split) {
 		return nil
 	}
@@ -320,8 +321,10 @@ func (s *Server) ServeMetrics(l net.Listener) error {
 	return ignoreClosed(s.scrape.Serve(s.conns.listenThrough(l, &s.gates.metrics, s.sayRefused)))
 }
 
-// passClient gives a connection on a client port its place, if there is one.
-func (s *Server) passClient(conn net.Conn, grpc bool) bool {
+// passClient gives a connection on a client port its place, if there is one. What has come of its first request tells
+// clients of the JSON gateway from probes and scrapers, so that a burst of the ones leaves the others alone; one that
+// finds no place there is told so in an answer (jsongateway.go).
+func (s *Server) passClient(conn net.Conn, grpc bool, seen []byte) bool {
 	if !grpc && s.cfg.PagesElsewhere {
 		return false
 	}
@@ -330,14 +333,33 @@ func (s *Server) passClient(conn net.Conn, grpc bool) bool {
 		return true
 	}
 	g := &s.gates.pages
-	if grpc {
+	switch {
+	case grpc:
 		g = &s.gates.grpc
+	case s.json != nil && asksJSON(seen) && s.gates.json.inside() < s.gates.json.max:
+		g = &s.gates.json
 	}
-	if !entered.pass(g) {
+	if !entered.pass(g, bytes.Contains(seen, []byte("\r\n\r\n"))) {
 		s.sayRefused(g, conn)
 		return false
 	}
 	return true
+}
+
+// asksJSON reports whether the first line of a request is one to the JSON gateway, as far as it has come.
+func asksJSON(seen []byte) bool {
+	_, path, _ := bytes.Cut(seen, []byte{' '})
+	return bytes.HasPrefix(path, []byte(jsonPrefix)) || bytes.HasPrefix(path, []byte(jsonPrefixOld))
+}
+
+// sayHalfOpen counts, and logs within a rate, that a connection is closed that has not shown what it speaks.
+func (s *Server) sayHalfOpen(conn net.Conn) {
+	s.gates.halfOpen.Inc()
+	if s.gates.lines.allow(time.Now()) {
+		s.cfg.Log.Warn().Str("kind", halfOpenKind).Int("bound", sniffedConnectionsMax).
+			Str("remote-addr", conn.RemoteAddr().String()).
+			Msg("too many connections that say nothing, closing the one that has been silent longest for a new one")
+	}
 }
 
 // sayRefused logs, within a rate, that a connection is closed because there are too many; the message is etcd's.
