@@ -37,6 +37,8 @@ type connection struct {
 	place *list.Element
 	// calls are the calls open on it, streams those of them that last.
 	calls, streams atomic.Int64
+	// spent says that the connection cannot be used for another request, because of this one not all was read.
+	spent atomic.Bool
 	// taken is how many bytes of large answers were given back on it, ever.
 	taken atomic.Int64
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,15 +25,20 @@ type jsonBody struct {
 	call    *jsonCall
 	most    int64 // bytes of one message
 	gateway *jsonGateway
+	// request is the context of the HTTP request.
+	request context.Context
 	// single says that the body ends with its first message, whatever is sent behind it.
 	single bool
+
+	// inRead is held while somebody reads, however long that takes.
+	inRead sync.Mutex
 
 	mu sync.Mutex
 	// read and decoded are how far the body has been read, and where the last whole message in it ended.
 	read, decoded int64
 	counted       int64 // what it has in the gateway's bodyBytes
-	// ended says that nothing more is read; wholly that the client has said all.
-	ended, wholly bool
+	// ended says that nothing more is read; wholly that the client has said all; reading that somebody reads.
+	ended, wholly, reading bool
 }
 
 // errBodyEnded is what a reader gets that reads on when the call is over.
@@ -40,10 +46,14 @@ var errBodyEnded = errors.New("gateway: the call is over")
 
 // Read implements io.Reader. Errors but io.EOF end the call.
 func (b *jsonBody) Read(p []byte) (int, error) {
+	b.inRead.Lock()
+	defer b.inRead.Unlock()
 	room, err := b.room()
 	if err != nil {
 		return 0, err
 	}
+	b.setReading(true)
+	defer b.setReading(false)
 	n, err := b.from.Read(p[:min(int64(len(p)), room, jsonReadBytes)])
 	switch {
 	case errors.Is(err, io.EOF):
@@ -54,6 +64,7 @@ func (b *jsonBody) Read(p []byte) (int, error) {
 		err = status.Errorf(codes.DeadlineExceeded, "etcdserver: the %s of the request took longer than %v",
 			b.awaited(), b.gateway.bodyTimeout)
 		b.call.fail(err)
+		b.call.end(err)
 		return n, err
 	case err != nil:
 		b.call.end(errClientGone)
@@ -63,6 +74,27 @@ func (b *jsonBody) Read(p []byte) (int, error) {
 		return 0, failed
 	}
 	return n, err
+}
+
+// setReading notes that somebody reads, or reads no more and has told why.
+func (b *jsonBody) setReading(now bool) {
+	b.mu.Lock()
+	b.reading = now
+	b.mu.Unlock()
+	if !now && b.request.Err() != nil {
+		b.requestEnded()
+	}
+}
+
+// requestEnded ends the call because the HTTP request has ended: its client has left, or the member stops. While
+// somebody reads, he tells why.
+func (b *jsonBody) requestEnded() {
+	b.mu.Lock()
+	reading := b.reading
+	b.mu.Unlock()
+	if !reading || b.call.server.pageLife.Err() != nil {
+		b.call.end(context.Cause(b.request))
+	}
 }
 
 // awaited is what has a deadline: a sequence may take its time behind its first message.
@@ -155,6 +187,13 @@ func (b *jsonBody) finish() {
 	defer b.mu.Unlock()
 	b.ended = true
 	b.giveBack()
+}
+
+// awaitReader waits until whoever reads has stopped, which he does as soon as the connection's deadline has passed. The
+// server would stop him by a deadline of its own and lift that, and then wait for the rest of the body without one.
+func (b *jsonBody) awaitReader() {
+	b.inRead.Lock()
+	defer b.inRead.Unlock()
 }
 
 // sending reports whether the client has not said all.

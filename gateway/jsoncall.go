@@ -64,6 +64,14 @@ func (c *jsonCall) ended(err error) error {
 	return err
 }
 
+// lastAnswer tells the client, in the header of an error, that the connection is not used again, if there is more to
+// come on it that nobody will read.
+func (c *jsonCall) lastAnswer(w http.ResponseWriter) {
+	if c.streams && c.body.sending() {
+		w.Header().Set("Connection", "close")
+	}
+}
+
 // hold keeps what an answer has in the ledger until the next, or the end.
 func (c *jsonCall) hold(next *claim) {
 	c.held.drop()
@@ -112,6 +120,9 @@ func (w *jsonWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *jsonWriter) WriteHeader(code int) {
 	if as := w.call.overloaded.Load(); as != 0 && code == http.StatusInternalServerError {
 		code = int(as)
+	}
+	if code >= http.StatusBadRequest {
+		w.call.lastAnswer(w)
 	}
 	w.ResponseWriter.WriteHeader(code)
 }

@@ -87,9 +87,13 @@ func (g *jsonGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			status.Error(codes.ResourceExhausted, "etcdserver: too many requests"))
 		return
 	}
-	ctx, end := context.WithCancelCause(r.Context())
+	// The server ends the context of a request when it cannot read on, before whoever reads learns why. So the call has a
+	// context of its own, and its reader ends it with the reason.
+	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	call := &jsonCall{server: s, conn: conn, end: end, streams: jsonSequences[r.URL.Path]}
-	call.body = &jsonBody{from: r.Body, call: call, gateway: g, most: int64(jsonBodyFactor * s.receivedBytesMax())}
+	call.body = &jsonBody{from: r.Body, call: call, gateway: g, request: r.Context(),
+		most: int64(jsonBodyFactor * s.receivedBytesMax())}
+	defer context.AfterFunc(r.Context(), call.body.requestEnded)()
 	r = r.WithContext(context.WithValue(ctx, jsonCallKey{}, call))
 	r.Body = call.body
 	if isWebsocket(r) {
@@ -122,6 +126,10 @@ func (g *jsonGateway) serveHTTP(w http.ResponseWriter, r *http.Request, call *js
 			_, _ = io.CopyN(io.Discard, call.body.from, g.discardedMax)
 		case call.streams:
 			deadlines.stop() // nobody answers what still comes, so nobody waits for it
+			call.body.awaitReader()
+			if call.conn != nil {
+				call.conn.spent.Store(true)
+			}
 		}
 	}()
 	g.mux.ServeHTTP(&jsonWriter{ResponseWriter: w, call: call}, r)

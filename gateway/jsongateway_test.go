@@ -142,20 +142,18 @@ func TestJSON_AFirstMessageThatNeverComesIsNotWaitedFor(t *testing.T) {
 	watch := openJSON(t, e, "/v3/watch", create, len(create)+100)
 	<-e.room.streams
 	go func() {
-		for range 2 { // the fake waits for them to be taken
+		for range 3 { // the fake waits for them to be taken
 			<-e.room.streams
 		}
 	}()
 	for _, path := range []string{"/v3/watch", "/v3/lease/keepalive"} {
-		c := openJSON(t, e, path, `{`, 100)
-		r, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := io.ReadAll(r.Body)
-		_, _ = r.Body.Close(), c.Close()
-		if err != nil || !bytes.Contains(answer, []byte(`"error"`)) {
-			t.Errorf("%s: %v, %s", path, err, answer)
+		for _, begun := range []string{`{`, ``} {
+			answer, err := io.ReadAll(openJSON(t, e, path, begun, 100)) // until the connection is closed
+			if err != nil || !bytes.HasPrefix(answer, []byte("HTTP/1.1 504 ")) ||
+				!bytes.Contains(answer, []byte("\r\nConnection: close\r\n")) ||
+				!bytes.Contains(answer, []byte(`"message":"etcdserver: the first message of the request took longer than 500ms"`)) {
+				t.Errorf("%s %q: %v, %s", path, begun, err, answer)
+			}
 		}
 	}
 	for _, path := range []string{"/v3/watch", "/v3/lease/keepalive", "/v3/kv/range"} {
@@ -171,6 +169,38 @@ func TestJSON_AFirstMessageThatNeverComesIsNotWaitedFor(t *testing.T) {
 	}
 	eventually(t, "only the watch is left", func() bool { return e.gates.json.inside() == 1 })
 	_ = watch.Close()
+}
+
+// Of a stream that has ended while its client may go on, the connection is of no more use, and its place is free.
+func TestJSON_AConnectionWhoseBodyNobodyReadsAnyMoreIsClosed(t *testing.T) {
+	e := newReadyEdge(t, nil)
+	create := `{"create_request":{"key":"aw=="}}`
+	ended := func(length int) (net.Conn, *bufio.Reader) {
+		c := openJSON(t, e, "/v3/watch", create, length)
+		_ = c.SetReadDeadline(time.Now().Add(testPatience))
+		stream := <-e.room.streams
+		from := bufio.NewReader(c)
+		r, err := http.ReadResponse(from, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(r.Body)
+		if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, `"created":true`) {
+			t.Fatalf("%v, %s", err, line)
+		}
+		stream.failed <- ErrNoLeader
+		if rest, err := io.ReadAll(lines); err != nil || !bytes.Contains(rest, []byte(`"error":{`)) {
+			t.Errorf("%v, %s", err, rest)
+		}
+		return c, from
+	}
+	_, unread := ended(len(create) + 100)
+	if more, err := io.ReadAll(unread); err != nil || len(more) > 0 { // until the connection is closed
+		t.Errorf("%v, %s", err, more)
+	}
+	eventually(t, "the place is free", func() bool { return e.gates.json.inside() == 0 })
+	whole, _ := ended(len(create))
+	wantServed(t, whole, aHealthRequest)
 }
 
 func TestJSON_ABodyThatIsTooLargeIsReadUpToABound(t *testing.T) {

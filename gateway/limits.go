@@ -51,6 +51,10 @@ const (
 	httpIdleTimeout   = 2 * time.Minute
 	// httpHeaderBytesMax bounds the header of an HTTP/1.1 request; health probes and scrapers send a few hundred bytes.
 	httpHeaderBytesMax = 64 << 10
+	// hangUpMax is how long a client that is still sending has to see that its connection is closed, and hangUpBytesMax
+	// what it may send meanwhile.
+	hangUpMax      = time.Second
+	hangUpBytesMax = 4 << 20
 	// clientVersionsMax bounds the values of the label client_api_version, which clients choose.
 	clientVersionsMax = 64
 	// clientVersionBytesMax bounds one such value.

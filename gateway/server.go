@@ -278,6 +278,7 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 		ReadHeaderTimeout: httpHeaderTimeout,
 		IdleTimeout:       httpIdleTimeout,
 		MaxHeaderBytes:    httpHeaderBytesMax,
+		ConnState:         closeSpent,
 		ErrorLog:          quietLogger(s.cfg.Log),
 	}
 }
