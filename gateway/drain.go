@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,6 +57,12 @@ func (s *Server) page(next http.Handler) http.Handler {
 		if conn := connectionOf(r.Context()); conn != nil {
 			conn.busy()
 			defer conn.rest()
+			if conn.gate.Load() != nil { // a client's; other members are timed by whoever speaks with them
+				paced := &pacedWriter{ResponseWriter: w, pace: s.pace, conn: conn}
+				paced.streams.Store(strings.HasPrefix(r.URL.Path, "/debug/pprof/")) // these take their time between writes
+				defer paced.finish()
+				w = paced
+			}
 		}
 		if s.pageLife.Err() == nil {
 			next.ServeHTTP(w, r)

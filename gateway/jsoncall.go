@@ -23,6 +23,8 @@ type jsonCall struct {
 	end context.CancelCauseFunc
 	// streams says that the client may send several messages.
 	streams bool
+	// paced is what writes the answer to an HTTP connection that is known.
+	paced *pacedWriter
 	// whenBodyRead is called when the request of a call that has only one has been read.
 	whenBodyRead func()
 	// whenFirst, if set, is called when the first message has been read.

@@ -91,6 +91,7 @@ func (g *jsonGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// context of its own, and its reader ends it with the reason.
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	call := &jsonCall{server: s, conn: conn, end: end, streams: jsonSequences[r.URL.Path]}
+	call.paced, _ = w.(*pacedWriter)
 	call.body = &jsonBody{from: r.Body, call: call, gateway: g, request: r.Context(),
 		most: int64(jsonBodyFactor * s.receivedBytesMax())}
 	defer context.AfterFunc(r.Context(), call.body.requestEnded)()

@@ -51,6 +51,13 @@ const (
 	httpIdleTimeout   = 2 * time.Minute
 	// httpHeaderBytesMax bounds the header of an HTTP/1.1 request; health probes and scrapers send a few hundred bytes.
 	httpHeaderBytesMax = 64 << 10
+	// answerWriteMax is how long a client may take to read an answer over HTTP/1.1 that is no stream, with a second more
+	// for each answerRateMin bytes that it has taken: 1 Mbit/s, as for what it sends (jsonBodyTimeout). streamWriteMax is
+	// how long a client of a stream may take nothing of what waits for it: long enough to be stopped in a debugger for a
+	// moment, and not for good.
+	answerWriteMax = 40 * time.Second
+	answerRateMin  = 128 << 10
+	streamWriteMax = 2 * time.Minute
 	// hangUpMax is how long a client that is still sending has to see that its connection is closed, and hangUpBytesMax
 	// what it may send meanwhile.
 	hangUpMax      = time.Second

@@ -53,6 +53,9 @@ func (l *localConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method
 	}
 	s := &localStream{desc: desc, local: l, call: jsonCallOf(ctx), ctx: ctx, requests: make(chan []byte),
 		answers: make(chan localAnswer), started: make(chan struct{}), done: make(chan struct{})}
+	if s.call.paced != nil {
+		s.call.paced.streams.Store(true)
+	}
 	s.serving, s.end = context.WithCancel(incoming(ctx))
 	if !desc.ClientStreams {
 		s.call.bodyRead()

@@ -149,6 +149,7 @@ type Server struct {
 
 	leader *leaderWatch
 	access *access
+	pace   answerPace
 
 	grpc   *grpc.Server
 	wire   *codec
@@ -241,6 +242,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.pace = answerPaceDefault
 	s.client = s.httpServer(client)
 	s.peer = s.httpServer(s.peerMux())
 	return s, nil

@@ -14,7 +14,12 @@ func closeSpent(conn net.Conn, state http.ConnState) {
 	if peeked, ok := conn.(*peekedConn); ok {
 		conn = peeked.Conn
 	}
-	if c, ok := conn.(*connection); ok && state == http.StateIdle && c.spent.Load() {
+	c, ok := conn.(*connection)
+	if !ok || state != http.StateIdle {
+		return
+	}
+	_ = c.SetWriteDeadline(time.Time{}) // that was for the last answer (answerpace.go)
+	if c.spent.Load() {
 		c.hangUp()
 	}
 }

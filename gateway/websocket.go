@@ -84,7 +84,8 @@ func (g *jsonGateway) serveWebsocket(w http.ResponseWriter, r *http.Request, cal
 	inner.Method, inner.Body = http.MethodPost, call.body
 	inner.ContentLength = -1
 	forwardToken(inner.Header)
-	out := &socketWriter{ctx: life, socket: socket, body: body, header: make(http.Header)}
+	out := &socketWriter{ctx: life, socket: socket, body: body, header: make(http.Header), conn: call.conn,
+		patience: g.server.pace.stream}
 	g.mux.ServeHTTP(&jsonWriter{ResponseWriter: out, call: call}, inner)
 	_ = out.end()
 	call.finish()
@@ -183,6 +184,9 @@ type socketWriter struct {
 	socket *websocket.Conn
 	body   *socketBody
 	header http.Header
+	// conn is what the websocket uses, nil if that is not known; patience is how long a write may take.
+	conn     *connection
+	patience time.Duration
 	// message is what is being written, nil between two.
 	message io.WriteCloser
 }
@@ -216,8 +220,18 @@ func (w *socketWriter) Write(p []byte) (written int, err error) {
 	return written, err
 }
 
+// pace gives what follows a deadline, until the result is called.
+func (w *socketWriter) pace() (lift func()) {
+	if w.conn == nil {
+		return func() {}
+	}
+	_ = w.conn.SetWriteDeadline(time.Now().Add(w.patience))
+	return func() { _ = w.conn.SetWriteDeadline(time.Time{}) }
+}
+
 // part writes a part of a message.
 func (w *socketWriter) part(p []byte) (err error) {
+	defer w.pace()()
 	if w.message == nil {
 		w.message, err = w.socket.Writer(w.ctx, websocket.MessageText)
 		if err != nil {
@@ -233,6 +247,7 @@ func (w *socketWriter) end() error {
 	if w.message == nil {
 		return nil
 	}
+	defer w.pace()()
 	message := w.message
 	w.message = nil
 	return message.Close()
