@@ -110,6 +110,7 @@ var kinds = []weighted{
 	{1, func(d dice) step { return call("Status", &pb.StatusRequest{}) }},
 	{1, func(d dice) step { return call("MemberList", &pb.MemberListRequest{Linearizable: d.rare(1)}) }},
 	{5, dice.membership},
+	{1, func(d dice) step { return call("Downgrade", d.downgrade()) }},
 	{1, func(d dice) step { return call("Defragment", &pb.DefragmentRequest{}) }},
 	{28, func(d dice) step { return watchStep(d.below(streamsMax), create(d.watchCreate())) }},
 	{8, dice.watchCancel},
@@ -142,6 +143,8 @@ func (d dice) step() step {
 	switch {
 	case d.rare(8):
 		return step{verb: pick(d, verbKill, verbRestart)}
+	case d.rare(9): // etcd takes its time
+		return step{verb: verbDownAndUp}
 	case d.rare(6):
 		return step{verb: verbFill, count: 1 + d.bits(5), prefix: pick(d, "a/", "f/"), size: pick(d, 1, 700, 19000)}
 	}

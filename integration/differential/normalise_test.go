@@ -73,7 +73,8 @@ func (w *world) tidy(s step, etcd, troupe proto.Message) {
 			b.Hash = 1
 		}
 	}
-	if a, ok := etcd.(*pb.StatusResponse); ok && a.StorageVersion < storageVersion {
+	if a, ok := etcd.(*pb.StatusResponse); ok && a.StorageVersion < storageVersion &&
+		!a.GetDowngradeInfo().GetEnabled() {
 		w.use(leftVersion)
 		a.StorageVersion = storageVersion
 	}

@@ -24,6 +24,7 @@ const (
 	verbFill        = "Fill"        // Fill COUNT PREFIX BYTES: that many puts
 	verbExpire      = "Expire"      // Expire LEASE: wait until a lease has ended by itself
 	verbSnapshot    = "Snapshot"    // a snapshot of both servers, the streams and what is in the files
+	verbDownAndUp   = "DownAndUp"   // a downgrade until both are at its target, and a cancellation until both are back
 	verbKill        = "Kill"        // kill -9 of both servers, and a start
 	verbRestart     = "Restart"     // SIGTERM of both servers, and a start
 )
@@ -62,6 +63,7 @@ var methods = map[string]method{
 	"MemberUpdate": {"/etcdserverpb.Cluster/MemberUpdate", &pb.MemberUpdateRequest{}, &pb.MemberUpdateResponse{}},
 	"MemberPromote": {"/etcdserverpb.Cluster/MemberPromote", &pb.MemberPromoteRequest{},
 		&pb.MemberPromoteResponse{}},
+	"Downgrade":  {"/etcdserverpb.Maintenance/Downgrade", &pb.DowngradeRequest{}, &pb.DowngradeResponse{}},
 	"MoveLeader": {"/etcdserverpb.Maintenance/MoveLeader", &pb.MoveLeaderRequest{}, &pb.MoveLeaderResponse{}},
 }
 
@@ -93,7 +95,7 @@ func (s step) GoString() string { return s.String() }
 
 func (s step) String() string {
 	switch s.verb {
-	case verbKill, verbRestart, verbSnapshot:
+	case verbKill, verbRestart, verbSnapshot, verbDownAndUp:
 		return s.verb
 	case verbHalfClose, verbClose, verbExpire:
 		return fmt.Sprintf("%s %d", s.verb, s.stream)
@@ -127,7 +129,7 @@ func parseStep(line string) (step, error) {
 		return err
 	}
 	switch verb {
-	case verbKill, verbRestart, verbSnapshot:
+	case verbKill, verbRestart, verbSnapshot, verbDownAndUp:
 		return s, nil
 	case verbHalfClose, verbClose, verbExpire:
 		return s, numbers(&s.stream)

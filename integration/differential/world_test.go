@@ -361,6 +361,8 @@ func (w *world) execute(s step) *difference {
 		return w.expire(s)
 	case verbSnapshot:
 		return w.snapshot(s)
+	case verbDownAndUp:
+		return w.downAndUp(s)
 	case verbKill, verbRestart:
 		return w.restart(s)
 	case verbRangeStream, verbKeepAlive:
