@@ -103,17 +103,25 @@ type versionKeeper struct {
 	// endPause is the least time between two looks for the end of a downgrade.
 	endPause time.Duration
 	endAt    time.Duration
-	// asked is a proposal that is not answered.
-	asked bool
+	// asked is a proposal that is not answered. After one that failed, none is made before retryAt: what refuses one at
+	// once, as raft does while the disk is stalled, would refuse the next one too.
+	asked   bool
+	retryAt time.Duration
 	// stuck is the target of the downgrade that was found stuck last, so that it is said once.
 	stuck string
 }
 
+// failed takes a failed end of a proposal.
+func (k *versionKeeper) failed(now time.Duration) { k.asked, k.retryAt = false, now+versionsRetryPause }
+
+// busy reports whether a proposal is out or has just failed, so that none is made.
+func (k *versionKeeper) busy(now time.Duration) bool { return k.asked || now < k.retryAt }
+
 // look gives the request to propose, nil for none, and the step that led to it. Nothing is proposed while this member
-// does not lead or a proposal is out.
+// does not lead or is busy.
 func (k *versionKeeper) look(now time.Duration, f versionFacts, leads bool) (versionStep,
 	*etcdserverpb.InternalRaftRequest) {
-	if !leads || k.asked {
+	if !leads || k.busy(now) {
 		return versionsSettled, nil
 	}
 	step, version := decideVersions(f)

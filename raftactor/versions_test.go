@@ -215,3 +215,47 @@ func TestVersions_AreProposedOnlyInTheTermOfTheDecision(t *testing.T) {
 		t.Errorf("only %d versions were set", sets)
 	}
 }
+
+// refusingRaft leads and refuses every proposal at once, in its own turn, as raft does while its disk is stalled.
+type refusingRaft struct{ asked int }
+
+func (r *refusingRaft) Status() *proto.RaftStatus { return &proto.RaftStatus{LeaderTerm: 1} }
+
+func (r *refusingRaft) ProposeInTerm(_ proto.Term, _ *etcdserverpb.InternalRaftRequest,
+	answer actors.Reply[*proto.Result]) error {
+	r.asked++
+	answer.Fail(ErrDiskStalled)
+	return nil
+}
+
+// TestVersions_RefusedProposalsArePaced: what is refused at once must not be proposed again in the turn that learns of
+// it, without an end. There is a pause, and who waits for settled versions waits on.
+func TestVersions_RefusedProposalsArePaced(t *testing.T) {
+	raft, members := &refusingRaft{}, testMembership(1)
+	members.ClusterVersion = "3.6.0"
+	steps, clock := actorstest.NewStepper(1), actorstest.NewManualClock()
+	versions, err := spawnVersions(
+		actors.NewSystem(actors.Config{Name: "versions", Clock: clock, Dispatcher: steps}), VersionsConfig{
+			Membership: func() *proto.Membership { return members }, Member: 99, Raft: raft,
+			ServerVersion: func(*proto.Member) string { return "3.7.3" },
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settled := actors.NewReply[struct{}]()
+	if err := versions.ref.Tell(actors.Normal, &settleVersions{reply: settled}); err != nil {
+		t.Fatal(err)
+	}
+	most := 1
+	for range 100 {
+		steps.Run(1000)
+		if raft.asked < most/2 || raft.asked > most {
+			t.Fatalf("%d proposals in %v", raft.asked, time.Duration(most-1)*versionsRetryPause)
+		}
+		if _, _, done := settled.Poll(); done {
+			t.Fatal("the versions were called settled, the cluster's is still too low")
+		}
+		clock.Advance(versionsRetryPause)
+		most++
+	}
+}

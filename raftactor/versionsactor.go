@@ -137,7 +137,7 @@ func (a *versionsActor) Handle(self actors.Self[versionsMessage], batch []versio
 		case settlingDue:
 			a.settling = false
 		case versionsProposed:
-			a.proposed(m)
+			a.proposed(self, m)
 		case *settleVersions:
 			if len(a.waiting) >= versionsWaitingMax {
 				m.reply.Fail(ErrTooManyRequests)
@@ -161,7 +161,8 @@ func (a *versionsActor) look(self actors.Self[versionsMessage]) {
 		return
 	}
 	facts := versionFactsOf(m, a.serverVersion)
-	step, request := a.core.look(self.Now().Sub(a.began), facts, term != 0)
+	now := self.Now().Sub(a.began)
+	step, request := a.core.look(now, facts, term != 0)
 	switch {
 	case step == downgradeStuck:
 		a.cfg.Logger.Error().Str("downgrade-target", facts.target).Str("cluster-version", facts.cluster).
@@ -171,7 +172,7 @@ func (a *versionsActor) look(self actors.Self[versionsMessage]) {
 		a.propose(self, term, step, request)
 		return
 	}
-	if facts.cluster != "" && !a.core.asked {
+	if facts.cluster != "" && !a.core.busy(now) {
 		for _, w := range a.waiting {
 			w.reply.Send(struct{}{})
 		}
@@ -204,14 +205,18 @@ func (a *versionsActor) propose(self actors.Self[versionsMessage], term proto.Te
 		_ = ref.Tell(actors.Control, versionsProposed{step, err})
 	}))
 	if err != nil {
-		a.proposed(versionsProposed{step, err})
+		a.proposed(self, versionsProposed{step, err})
 	}
 }
 
 // proposed takes the end of a proposal. Whatever it was, the next look decides anew from what is published then.
-func (a *versionsActor) proposed(m versionsProposed) {
-	a.core.asked = false
-	if m.err == nil || errors.Is(m.err, ErrStopped) {
+func (a *versionsActor) proposed(self actors.Self[versionsMessage], m versionsProposed) {
+	if m.err == nil {
+		a.core.asked = false
+		return
+	}
+	a.core.failed(self.Now().Sub(a.began))
+	if errors.Is(m.err, ErrStopped) {
 		return
 	}
 	what := "the cluster version could not be set, trying again"
