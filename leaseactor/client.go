@@ -158,7 +158,7 @@ func (c *Client) Deposed() { _ = c.ref.Tell(actors.Control, led{}) }
 // is unknown. Errors: ErrNotPrimary, ErrBusy, ErrStopped, context.Cause(ctx), or with WaitOnRenew ErrApplyLate.
 func (c *Client) Renew(ctx context.Context, id proto.LeaseID) (int64, error) {
 	committed := c.committed()
-	if c.cfg.WaitOnRenew && c.behind(committed) && !c.catchUp(ctx, committed) {
+	if c.cfg.WaitOnRenew && c.behind(committed) && c.waitApplied(ctx, committed) != nil {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
@@ -225,12 +225,13 @@ func (c *Client) behind(committed proto.Index) bool {
 
 // catchUp waits until the published state holds what was committed, true if that was news.
 func (c *Client) catchUp(ctx context.Context, committed proto.Index) bool {
-	if !c.behind(committed) {
-		return false
-	}
+	return c.behind(committed) && c.waitApplied(ctx, committed) == nil
+}
+
+func (c *Client) waitApplied(ctx context.Context, committed proto.Index) error {
 	ctx, cancel := context.WithTimeout(ctx, appliedWait)
 	defer cancel()
-	return c.cfg.WaitApplied(ctx, committed) == nil
+	return c.cfg.WaitApplied(ctx, committed)
 }
 
 // own puts this room's error in the place of the runtime's.
