@@ -175,7 +175,7 @@ func (c *core) removalError(id proto.MemberID) error {
 	if _, reached := c.reached(id); id != c.cfg.member && !reached {
 		return nil
 	}
-	if c.connected()-1 < quorum(c.voters()) {
+	if c.connected()-1 < quorum(c.voters()-1) {
 		return ErrUnhealthy
 	}
 	return nil
