@@ -25,13 +25,13 @@ const nanosecondsSuspect = time.Microsecond
 func parseFile(path string, given []string, variables []variable, warnings []string) (*options, error) {
 	o := defaultOptions()
 	o.warnings = warnings
-	o.configFile = path
 	values, err := readFile(path, o)
 	if err != nil {
 		return o, fmt.Errorf("--config-file: %w", err)
 	}
 	fs := newFlagSet(o)
 	acceptOthers(fs)
+	o.configFile = path // after the flags, which begin with their defaults
 	for _, key := range sortedKeys(values) {
 		if err := setFromFile(fs, key, values[key], o); err != nil {
 			return o, fmt.Errorf("--config-file %s: %w", path, err)

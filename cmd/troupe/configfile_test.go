@@ -144,7 +144,7 @@ func TestConfigFile_AnUnknownKeyIsWarnedOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	warned := strings.Join(o.warnings, "\n")
-	for _, want := range []string{"heartbeat-intervall=100", "did you mean heartbeat-interval?"} {
+	for _, want := range []string{path + ": the unknown key heartbeat-intervall=100", "did you mean heartbeat-interval?"} {
 		if !strings.Contains(warned, want) {
 			t.Errorf("%q is not in the warnings %q", want, warned)
 		}
