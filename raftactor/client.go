@@ -157,7 +157,7 @@ func (c *Client) NextRequestID() proto.RequestID { return proto.RequestID(c.ids.
 
 // Propose makes a request an entry and waits for its result. It fills in the header's id; the request then belongs to
 // the members of the cluster and must not be changed. ErrRequestTooLarge, ErrInvalidRequest, ErrTooManyRequests,
-// ErrDiskStalled, ErrNoSpace: nothing was proposed. ErrTimeout (also when the deadline of ctx passes),
+// ErrDiskStalled, ErrNoSpace, ErrNeverProposed: nothing was proposed. ErrTimeout (also when ctx's deadline passes),
 // ErrTimeoutLeaderFail, ErrStopped, or the cause of ctx when it was cancelled: the request may still be applied. All
 // other errors are the state machine's.
 func (c *Client) Propose(ctx context.Context, r *etcdserverpb.InternalRaftRequest) (*proto.Result, error) {

@@ -419,7 +419,7 @@ func TestMember_AttributesAndVersionReachTheBatch(t *testing.T) {
 func TestMember_OverloadIsRefused(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	gate := make(chan struct{})
-	n := startNode(t, t.TempDir(), nil)
+	n := startNode(t, t.TempDir(), func(cfg *Config, _ *testMachine) { cfg.PriorityRequest = true })
 	n.put(t, "a")
 	n.machine.mu.Lock()
 	n.machine.gate = gate
@@ -437,15 +437,25 @@ func TestMember_OverloadIsRefused(t *testing.T) {
 	if _, err := n.client.Propose(testContext(t), putRequest("one more")); !errors.Is(err, ErrTooManyRequests) {
 		t.Errorf("got %v", err)
 	}
+	revoked := make(chan error, 1)
+	go func() { // it has priority, and waits for apply like what was taken before
+		_, err := n.client.Propose(context.Background(), revokeRequest(1))
+		revoked <- err
+	}()
+	full := n.client.Status().Commit
+	eventually(t, "a revocation in the log", func() bool { return n.client.Status().Commit > full || len(revoked) > 0 })
 	close(gate)
 	wg.Wait()
+	if err := <-revoked; err != nil {
+		t.Errorf("the revocation: %v", err)
+	}
 	eventually(t, "room", func() bool { _, err := n.client.Propose(testContext(t), putRequest("y")); return err == nil })
 	n.stop(t)
 }
 
 // The gate PriorityRequest lets ends of leases pass where others are refused, up to a bound of their own.
 func TestMember_EndsOfLeasesPassWhenTheyHavePriority(t *testing.T) {
-	revoke := &etcdserverpb.InternalRaftRequest{LeaseRevoke: &etcdserverpb.LeaseRevokeRequest{ID: 1}}
+	revoke := revokeRequest(1)
 	for _, c := range []struct {
 		request  *etcdserverpb.InternalRaftRequest
 		priority bool

@@ -138,10 +138,9 @@ func (f *files) logOpened(cfg *Config, log zerolog.Logger) {
 		Int("leases", len(f.restored.Leases)).Msg("opened the data directory")
 }
 
-// checkAlone refuses the directory of a member of a cluster in which others have started, because this version reaches
-// no other member; with --force-new-cluster it makes it the only one. Members that were added and never started do not
-// matter as long as they are learners; added voters have taken the quorum along, and the member waits for it, as etcd
-// does.
+// checkAlone refuses the directory of a member of a cluster in which other voters have started, because this version
+// reaches no other member; with --force-new-cluster it makes it the only one. Learners do not matter: nobody waits for
+// them. Voters that were added and never started have taken the quorum along; the member waits for it, as etcd does.
 func (f *files) checkAlone(cfg *Config, log zerolog.Logger) error {
 	if !f.begun() {
 		return nil
