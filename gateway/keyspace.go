@@ -3,11 +3,13 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
@@ -100,10 +102,19 @@ func (s *Server) introspectKeyspace(_ any, ctx context.Context, decode func(any)
 	return report, nil
 }
 
-// keyspaceAsked reads what ?depth=, ?top= and ?within= ask for.
+// keyspaceAsked reads what ?depth=, ?top=, ?within= and ?within_base64= ask for.
 func keyspaceAsked(r *http.Request) (storeactor.KeyspaceQuery, error) {
 	query := r.URL.Query()
 	q := storeactor.KeyspaceQuery{Within: []byte(query.Get("within"))}
+	if text := query.Get("within_base64"); text != "" {
+		if len(q.Within) > 0 {
+			return q, errors.New("within= and within_base64=: give one of them")
+		}
+		var err error
+		if q.Within, err = base64Asked(text); err != nil {
+			return q, fmt.Errorf("within_base64=%.20q: give base64, such as prefix_base64 in the JSON: %w", text, err)
+		}
+	}
 	for _, one := range []struct {
 		name string
 		to   *int
@@ -120,6 +131,13 @@ func keyspaceAsked(r *http.Request) (storeactor.KeyspaceQuery, error) {
 		*one.to = n
 	}
 	return q, nil
+}
+
+// base64Asked reads base64 out of a URL, in either alphabet, padded or not. A '+' that was not escaped has become a
+// space there, and is meant: base64 has none.
+func base64Asked(text string) ([]byte, error) {
+	text = strings.NewReplacer(" ", "+", "-", "+", "_", "/").Replace(text)
+	return base64.RawStdEncoding.Strict().DecodeString(strings.TrimRight(text, "="))
 }
 
 // serveKeyspace shows which prefixes of keys take the space, as a plain table or, with ?format=json, as JSON.
@@ -164,8 +182,11 @@ type keyspaceView struct {
 	Total           useView   `json:"total"`
 }
 
+// useView has the prefix twice: as it is printed, which is ambiguous when it has escapes or quotes in it, and its
+// bytes, which encoding/json writes as base64.
 type useView struct {
 	Prefix    string `json:"prefix"`
+	Bytes64   []byte `json:"prefix_base64"`
 	Cut       bool   `json:"cut"`
 	Keys      int64  `json:"keys"`
 	LiveBytes int64  `json:"live_bytes"`
@@ -185,7 +206,8 @@ func viewKeyspace(r *proto.KeyspaceReport) *keyspaceView {
 }
 
 func viewUse(u *proto.KeyspacePrefix) useView {
-	v := useView{Cut: u.Cut, Keys: u.Keys, LiveBytes: u.LiveBytes, Revisions: u.Revisions, Bytes: u.Bytes}
+	v := useView{Bytes64: append([]byte{}, u.Prefix...), Cut: u.Cut, Keys: u.Keys, LiveBytes: u.LiveBytes,
+		Revisions: u.Revisions, Bytes: u.Bytes}
 	if len(u.Prefix) > 0 {
 		v.Prefix = spellBinary(u.Prefix)
 	}

@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -71,6 +73,44 @@ func TestKeyspace_TablePageAndWhatIsAskedFor(t *testing.T) {
 	}
 }
 
+// What a report lists can be asked for again, whatever its bytes are.
+func TestKeyspace_AnyPrefixOfTheJSONCanBeLookedInto(t *testing.T) {
+	var asked []byte
+	prefixes := []string{"\xfa\n/", `"\xfa\n/"`, "\xfb\xef\xbe\xff/", "/plain/", "e\u0301/", "\x00\x00\x00"}
+	e := newReportingEdge(t, func(_ context.Context, q storeactor.KeyspaceQuery) (storeactor.Keyspace, error) {
+		asked = q.Within
+		var k storeactor.Keyspace
+		for _, p := range prefixes {
+			k.Prefixes = append(k.Prefixes, storeactor.PrefixUse{Prefix: []byte(p)})
+		}
+		return k, nil
+	})
+	_, body := get(t, e, "/debug/keyspace?format=json")
+	var report struct {
+		Prefixes []struct {
+			Bytes string `json:"prefix_base64"`
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &report); err != nil || len(report.Prefixes) != len(prefixes) {
+		t.Fatalf("%v in %s", err, body)
+	}
+	for i, p := range prefixes {
+		text := report.Prefixes[i].Bytes
+		for _, form := range []string{text, url.QueryEscape(text), strings.TrimRight(text, "="),
+			base64.RawURLEncoding.EncodeToString([]byte(p))} {
+			asked = nil
+			if status, body := get(t, e, "/debug/keyspace?within_base64="+form); status != 200 || string(asked) != p {
+				t.Errorf("%q as %s: %d, asked %q: %s", p, form, status, asked, body)
+			}
+		}
+	}
+	for _, wrong := range []string{"within_base64=%25", "within_base64=A", "within_base64=QQ&within=a"} {
+		if status, body := get(t, e, "/debug/keyspace?"+wrong); status != 400 || !strings.Contains(body, "within_base64=") {
+			t.Errorf("%s: %d %s", wrong, status, body)
+		}
+	}
+}
+
 func TestKeyspace_JSONAndMessageAreTheSame(t *testing.T) {
 	e := newReportingEdge(t, func(context.Context, storeactor.KeyspaceQuery) (storeactor.Keyspace, error) {
 		return aReport(), nil
@@ -99,6 +139,17 @@ func TestKeyspace_JSONAndMessageAreTheSame(t *testing.T) {
 			t.Errorf("row %d has the prefix %q, want %q", i, row["prefix"], text)
 		}
 		row["prefix"] = got["prefixes"].([]any)[i].(map[string]any)["prefix"]
+		if row["prefix_base64"] != row["prefix"] { // which the message has as base64 in JSON
+			t.Errorf("row %d has the bytes %v, want %v", i, row["prefix_base64"], row["prefix"])
+		}
+		delete(row, "prefix_base64")
+	}
+	for _, name := range []string{"others", "total"} {
+		row := want[name].(map[string]any)
+		if row["prefix_base64"] != "" {
+			t.Errorf("%s has the bytes %v", name, row["prefix_base64"])
+		}
+		delete(row, "prefix_base64")
 	}
 	want["took_seconds"] = got["took_seconds"]
 	compareFields(t, "", want, got)
