@@ -7,8 +7,16 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"troupe/proto"
 	"troupe/storeactor"
 )
+
+// QuotaNotes is a Store that is told which requests to raise the alarm are the quota's, so that --quota-auto-disarm
+// leaves alone what an operator raised in this member's name.
+type QuotaNotes interface {
+	// NoteQuotaRaise is told the id of the request; 0 when none was made.
+	NoteQuotaRaise(id proto.RequestID)
+}
 
 // quota refuses writes that would grow the file beyond --quota-backend-bytes, before they are proposed, and raises the
 // NOSPACE alarm, which refuses them on every member. The check at apply remains the one that all members share.
@@ -55,8 +63,12 @@ func (q *quota) raise(ctx context.Context) {
 	s.cfg.Log.Warn().Int64("quota-backend-bytes", q.bytes).Msg("database space exceeded, raising alarm NOSPACE")
 	// A client that gives up does not take the alarm back.
 	began := time.Now()
-	_, err := s.cfg.Raft.Propose(context.WithoutCancel(ctx), &pb.InternalRaftRequest{Alarm: &pb.AlarmRequest{
-		Action: pb.AlarmRequest_ACTIVATE, MemberID: member, Alarm: pb.AlarmType_NOSPACE}})
+	request := &pb.InternalRaftRequest{Alarm: &pb.AlarmRequest{
+		Action: pb.AlarmRequest_ACTIVATE, MemberID: member, Alarm: pb.AlarmType_NOSPACE}}
+	_, err := s.cfg.Raft.Propose(context.WithoutCancel(ctx), request)
+	if store, ok := s.cfg.Store.(QuotaNotes); ok { // after an error too: the alarm may still be raised
+		store.NoteQuotaRaise(proto.RequestID(request.GetHeader().GetID()))
+	}
 	s.metrics.requests.proposed(kindAlarm, time.Since(began), err)
 	if err != nil {
 		s.cfg.Log.Warn().Err(err).Msg("alarm NOSPACE could not be raised; the next refused write tries again")

@@ -20,6 +20,7 @@ var (
 	_ Actors = (*actors.System)(nil)
 
 	_ Housekeeping = storeRoom{}
+	_ QuotaNotes   = storeRoom{}
 )
 
 // StoreRoom is a storeactor.Client as a Store.

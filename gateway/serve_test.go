@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ import (
 	protobuf "google.golang.org/protobuf/proto"
 
 	"troupe/proto"
+	"troupe/raftactor"
 )
 
 func newClient(t *testing.T, e *edge) *clientv3.Client {
@@ -442,6 +444,50 @@ func TestServe_AlarmsAndQuota(t *testing.T) {
 		if err := free(); err != nil {
 			t.Error("what frees space or reads must go on:", err)
 		}
+	}
+}
+
+// notingRoom stamps requests as raft does, and hears which of them are the quota's.
+type notingRoom struct {
+	Store
+	Raft
+	next  uint64
+	fails error
+	notes []proto.RequestID
+}
+
+// Propose is part of Raft. The request has its id even when the outcome is not known.
+func (n *notingRoom) Propose(ctx context.Context, r *pb.InternalRaftRequest) (*proto.Result, error) {
+	n.next++
+	r.Header = &pb.RequestHeader{ID: n.next}
+	if n.fails != nil {
+		return nil, n.fails
+	}
+	return n.Raft.Propose(ctx, r)
+}
+
+// NoteQuotaRaise is part of QuotaNotes.
+func (n *notingRoom) NoteQuotaRaise(id proto.RequestID) { n.notes = append(n.notes, id) }
+
+// What the quota raises is noted as its own, even if it is not known whether that worked; what a client raises is not.
+func TestQuota_NotesItsOwnAlarmsOnly(t *testing.T) {
+	room := &notingRoom{}
+	e := newReadyEdge(t, func(c *Config) {
+		c.QuotaBytes, room.Store, room.Raft = 100, c.Store, c.Raft
+		c.Store, c.Raft = room, room
+	})
+	ctx := within(t)
+	_, err := pb.NewMaintenanceClient(e.conn).Alarm(ctx,
+		&pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: 8, Alarm: pb.AlarmType_NOSPACE})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, room.fails = range []error{raftactor.ErrTimeout, nil} {
+		_, err := pb.NewKVClient(e.conn).Put(ctx, &pb.PutRequest{Key: []byte("k"), Value: make([]byte, 100)})
+		wantStatus(t, err, codes.ResourceExhausted, "etcdserver: mvcc: database space exceeded")
+	}
+	if want := []proto.RequestID{2, 3}; !slices.Equal(room.notes, want) {
+		t.Errorf("noted %v of %d requests, want %v", room.notes, room.next, want)
 	}
 }
 

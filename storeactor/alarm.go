@@ -13,6 +13,14 @@ import (
 type Alarm struct {
 	Member proto.MemberID
 	Type   pb.AlarmType
+	// By is the request that raised it last, 0 if it was found in the file, which does not say. Nothing that is
+	// replicated or answered depends on it.
+	By proto.RequestID
+}
+
+// is reports whether it is that member's alarm of that kind, whoever raised it.
+func (a Alarm) is(member proto.MemberID, kind pb.AlarmType) bool {
+	return a.Member == member && a.Type == kind
 }
 
 // sortAlarms puts alarms into the order in which they are listed: kind, then member.
@@ -46,10 +54,11 @@ func raised(alarms []Alarm, kind pb.AlarmType) bool {
 }
 
 // alarm executes an alarm request. Raising and clearing are idempotent; the answer lists what now is, or was, raised.
-// The list is replaced, never changed, because the published state shares it.
-func (m *machine) alarm(r *pb.AlarmRequest) (*proto.Result, error) {
-	a := Alarm{Member: proto.MemberID(r.MemberID), Type: r.Alarm}
-	at := slices.Index(m.alarms, a)
+// The list is replaced, never changed, because the published state shares it. An alarm that is raised again is the
+// later request's: who raises by hand what the quota has raised wants it to stay.
+func (m *machine) alarm(r *pb.AlarmRequest, by proto.RequestID) (*proto.Result, error) {
+	a := Alarm{Member: proto.MemberID(r.MemberID), Type: r.Alarm, By: by}
+	at := slices.IndexFunc(m.alarms, func(b Alarm) bool { return b.is(a.Member, a.Type) })
 	var listed []Alarm
 	switch r.Action {
 	case pb.AlarmRequest_GET:
@@ -60,6 +69,9 @@ func (m *machine) alarm(r *pb.AlarmRequest) (*proto.Result, error) {
 		}
 		listed = []Alarm{a}
 		if at >= 0 {
+			alarms := slices.Clone(m.alarms)
+			alarms[at] = a
+			m.setAlarms(alarms)
 			break
 		}
 		alarms := append(slices.Clone(m.alarms), a)

@@ -20,7 +20,8 @@ type CareConfig struct {
 	Retention Retention
 	// QuotaBytes is the quota that is warned of: 0 is QuotaBytesDefault, a negative number is no quota.
 	QuotaBytes int64
-	// AutoDisarm ends this member's NOSPACE alarm when there is space again.
+	// AutoDisarm ends this member's NOSPACE alarm when there is space again, if the quota raised it (NoteQuotaRaise) or it
+	// was there at the start.
 	AutoDisarm bool
 	// Member is whose alarm that is.
 	Member proto.MemberID
@@ -124,6 +125,7 @@ type caretaker struct {
 	compactor *autoCompactor
 	asked     time.Time // when the compaction under way was
 	quota     *quotaWatch
+	left      proto.RequestID // the alarm of which was said that it stays
 }
 
 // Start implements actors.Behavior.
@@ -237,12 +239,27 @@ func (c *caretaker) watch(self actors.Self[careMessage]) {
 
 func (c *caretaker) facts() quotaFacts {
 	s := c.store.State()
-	own := Alarm{Member: c.cfg.Member, Type: pb.AlarmType_NOSPACE}
 	facts := quotaFacts{sizes: s.Sizes, unwritten: s.Unwritten}
 	for _, a := range s.Alarms {
-		facts.alarmed = facts.alarmed || a == own
+		if !a.is(c.cfg.Member, pb.AlarmType_NOSPACE) {
+			continue
+		}
+		facts.alarmed = c.store.raises.raised(a)
+		if !facts.alarmed {
+			c.leave(a)
+		}
 	}
 	return facts
+}
+
+// leave says once that an alarm which the quota did not raise stays.
+func (c *caretaker) leave(a Alarm) {
+	if c.left == a.By || !c.cfg.AutoDisarm {
+		return
+	}
+	c.left = a.By
+	c.cfg.Logger.Info().Msg("alarm NOSPACE was raised by hand: --quota-auto-disarm leaves it to whoever raised it " +
+		"(etcdctl alarm disarm)")
 }
 
 // remedy says what helps: free pages come back by a defragmentation, and nothing else brings any.

@@ -57,6 +57,8 @@ type Client struct {
 	metrics *storeMetrics
 	// slowApply is the time above which an entry or a read is slow.
 	slowApply time.Duration
+	// raises are the requests with which this member's quota has raised its alarm.
+	raises quotaRaises
 }
 
 // Spawn starts the store and the backend. The restored state is published before it returns; a compaction that an

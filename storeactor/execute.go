@@ -2,6 +2,7 @@ package storeactor
 
 import (
 	"bytes"
+	"cmp"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -229,7 +230,7 @@ func (m *machine) request(r *pb.InternalRaftRequest, waited bool) (*proto.Result
 	case r.LeaseCheckpoint != nil:
 		return m.leaseCheckpoint(r.LeaseCheckpoint)
 	case r.Alarm != nil:
-		return m.alarm(r.Alarm)
+		return m.alarm(r.Alarm, proto.RequestID(cmp.Or(r.GetHeader().GetID(), r.GetID())))
 	default:
 		return m.authRequest(r)
 	}

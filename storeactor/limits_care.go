@@ -27,6 +27,10 @@ const (
 	quotaHealPauseMin = time.Second
 	quotaHealPauseMax = 10 * time.Minute
 
+	// quotaRaisesMax is how many requests of the quota to raise the alarm are known. One raises it and ends the others;
+	// those before it are attempts that failed, of which each place that raises it makes one at a time.
+	quotaRaisesMax = 64
+
 	// caretakerMessagesMax bounds its mailbox: its own timer and an answer to each thing that it has asked for,
 	// of which there are three.
 	caretakerMessagesMax = 64

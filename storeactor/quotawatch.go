@@ -26,7 +26,7 @@ type quotaWatch struct {
 type quotaFacts struct {
 	sizes     FileSizes
 	unwritten int64
-	alarmed   bool // this member's NOSPACE alarm is raised
+	alarmed   bool // this member's NOSPACE alarm is raised, by the quota
 }
 
 // used is what the file would take if it had no free pages.

@@ -13,8 +13,10 @@ import (
 // alarmRaiser proposes this member's NOSPACE alarm when apply finds the quota exceeded. One proposal is under way at a
 // time; the alarm itself is idempotent.
 type alarmRaiser struct {
-	member  proto.MemberID
-	raft    func() *raftactor.Client
+	member proto.MemberID
+	raft   func() *raftactor.Client
+	// note is told the id of each request, so that --quota-auto-disarm knows its alarm.
+	note    func(proto.RequestID)
 	pending atomic.Bool
 	timer   *timer
 }
@@ -31,5 +33,7 @@ func (a *alarmRaiser) noSpace() {
 	}}
 	if raft.ProposeTo(request, a.timer.answered(request, answer)) != nil {
 		a.pending.Store(false)
+		return
 	}
+	a.note(proto.RequestID(request.GetHeader().GetID()))
 }

@@ -71,7 +71,7 @@ type Config struct {
 
 	// QuotaBytes bounds the database file: 0 means the default of 2 GiB, negative means no bound.
 	QuotaBytes int64
-	// QuotaAutoDisarm ends this member's NOSPACE alarm when there is space again.
+	// QuotaAutoDisarm ends this member's NOSPACE alarm when there is space again, unless it was raised by hand.
 	QuotaAutoDisarm bool
 	// AutoCompactionMode is "periodic" or "revision"; AutoCompactionRetention is what to keep, as the flag spells it.
 	AutoCompactionMode      string

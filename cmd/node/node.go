@@ -91,6 +91,7 @@ func (t *Troupe) becomeReady(ctx context.Context, ready func(), failed <-chan er
 				return ignoreEnd(ctx, err)
 			}
 			joined = nil
+			t.Store.AdoptAlarm(t.Meta.Member)
 			ready()
 		case err := <-failed:
 			return err

@@ -50,7 +50,8 @@ func Assemble(cfg Config, seams Seams) (*Troupe, error) {
 		System: seams.system(cfg.Name), Registry: seams.Registry, Meta: f.meta, cfg: cfg, log: seams.Log, file: f.file,
 	}
 	l := &links{}
-	l.alarms = &alarmRaiser{member: f.meta.Member, raft: l.bound, timer: &t.timer}
+	l.alarms = &alarmRaiser{member: f.meta.Member, raft: l.bound, timer: &t.timer,
+		note: func(id proto.RequestID) { t.Store.NoteQuotaRaise(id) }}
 	if err := t.spawn(f, l, seams); err != nil {
 		l.abandon()
 		return nil, errors.Join(err, t.stopActors(context.Background()), f.close())

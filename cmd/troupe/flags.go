@@ -95,8 +95,9 @@ func storageFlags(fs *flag.FlagSet, o *options) {
 	fs.Int64Var(&c.QuotaBytes, "quota-backend-bytes", c.QuotaBytes,
 		"Bound of the database file; 0 means 2 GiB, negative means none.")
 	fs.BoolVar(&c.QuotaAutoDisarm, "quota-auto-disarm", c.QuotaAutoDisarm,
-		"End this member's NOSPACE alarm by itself when the database is below 75 % of the quota again, and defragment the "+
-			"file if that is all it takes. Off: an operator disarms it, as with etcd.")
+		"End this member's NOSPACE alarm, if the quota raised it or it was there at the start, by itself when the database "+
+			"is below 75 % of the quota again, and defragment the file if that is all it takes. Off, or raised by hand: an "+
+			"operator disarms it, as with etcd.")
 	fs.StringVar(&c.AutoCompactionMode, "auto-compaction-mode", c.AutoCompactionMode,
 		"\"periodic\" or \"revision\": what auto-compaction-retention counts.")
 	fs.StringVar(&c.AutoCompactionRetention, "auto-compaction-retention", c.AutoCompactionRetention,

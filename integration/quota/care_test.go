@@ -15,6 +15,7 @@ const (
 	highLine   = "database size has reached 80 % of the quota"
 	lowLine    = "database size is below 75 % of the quota again"
 	disarmLine = "there is space again, disarming alarm NOSPACE"
+	leaveLine  = "alarm NOSPACE was raised by hand"
 	skipLine   = "Skipping defragmentation"
 )
 
@@ -94,6 +95,58 @@ func TestQuota_AutoDisarmEndsTheAlarmOnceSpaceIsFree(t *testing.T) {
 		t.Errorf("the file has %d bytes", r.DbSize)
 	}
 	s.has(t, "/metrics", "\ntroupe_store_quota_disarmed_total 1\n")
+}
+
+// An alarm that an operator raised in the member's own name is not the quota's: it stays, however much space there is,
+// until it is disarmed. The quota's alarm ends by itself before and after. At a start nobody knows any more who raised
+// what, whether it is in the file or, after kill -9, in the log behind it: it ends.
+func TestQuota_AutoDisarmLeavesWhatWasRaisedByHand(t *testing.T) {
+	s := newSide(t, harness.Troupe, quotaFlag, "--quota-auto-disarm")
+	ctx := harness.Context(t, 8*limit)
+	byHand := func(times int) {
+		t.Helper()
+		s.alarm(ctx, raise, pb.AlarmType_NOSPACE, 0)
+		harness.Eventually(t, limit, "the caretaker has seen the alarm", func() error {
+			if n := count(s, leaveLine); n != times {
+				return fmt.Errorf("%d lines say that an alarm stays", n)
+			}
+			return nil
+		})
+		if got := s.alarms(ctx); !strings.Contains(got, "<member>") {
+			t.Fatalf("the alarm by hand is gone: %s", got)
+		}
+	}
+	ends := func(what string) {
+		t.Helper()
+		harness.Eventually(t, limit, what+" ends", func() error {
+			if got := s.alarms(ctx); strings.Contains(got, "<member>") {
+				return errors.New(got)
+			}
+			return nil
+		})
+	}
+	byHand(1)
+	s.alarm(ctx, clear, pb.AlarmType_NOSPACE, 0)
+	s.fillUp(t, oneKey)
+	s.compactAll(ctx, t)
+	ends("the quota's alarm")
+	byHand(2)
+	if err := s.putValue(ctx, "a"); err == nil {
+		t.Error("a put passes the alarm by hand")
+	}
+	s.server.Terminate(t)
+	s.server.SetArgs(quotaFlag, "--quota-auto-disarm", "--backend-batch-interval=1h")
+	s.server.Start(t) // with a log of its own
+	s.reconnect(t)
+	ends("the alarm in the file")
+	byHand(1)
+	s.server.Kill(t)
+	s.server.Start(t)
+	s.reconnect(t)
+	if count(s, `"entries-to-apply":`) != 1 || count(s, `"entries-to-apply":0`) != 0 {
+		t.Error("nothing is in the log behind the file, which shows nothing")
+	}
+	ends("the alarm in the log")
 }
 
 // Auto-compaction compacts what is older than the retention, at etcd's pace and with etcd's lines.
