@@ -202,7 +202,8 @@ func (a *versionsActor) propose(self actors.Self[versionsMessage], term proto.Te
 	}
 	ref := self.Ref()
 	err := a.cfg.Raft.ProposeInTerm(term, request, actors.ReplyTo(func(_ *proto.Result, err error) {
-		_ = ref.Tell(actors.Control, versionsProposed{step, err})
+		told := ref.Tell(actors.Control, versionsProposed{step, err})
+		actors.Must(told == nil || errors.Is(told, actors.ErrStopped), "the keeper of versions does not take an answer: %v", told)
 	}))
 	if err != nil {
 		a.proposed(self, versionsProposed{step, err})

@@ -278,6 +278,7 @@ func (b *backend) commit(plan *checkpointPlan) {
 		},
 		done: func() {
 			b.filed = plan.position
+			b.lowering.refused = false
 			b.tellStatus(*b.cfg.status.Load())
 			if plan.storageVersionDirty {
 				b.sayStorageVersion(plan.position.membership)

@@ -44,7 +44,8 @@ type lowering struct {
 	passed proto.Index
 	// asked is the entry of the question that is out, 0 when none is.
 	asked proto.Index
-	// refused says that the log is stopping; the next start goes on.
+	// refused says that the log did not take the question: it is stopping, or has too much to do. The next commit asks
+	// again.
 	refused bool
 }
 

@@ -2,6 +2,7 @@ package storeactor
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -32,6 +33,7 @@ type versionWorld struct {
 	told       proto.Index // checkpointed
 	questions  []func() bool
 	lowered    int
+	settling   bool // the log takes every question
 }
 
 func (w *versionWorld) ConfirmCommit(_ proto.Index, done func(error)) { done(nil) }
@@ -83,6 +85,10 @@ func (w *versionWorld) start() {
 
 // snapshotPast is raft's: it has a snapshot taken of the next checkpoint that is new enough, some time.
 func (w *versionWorld) snapshotPast(index proto.Index, done func(error)) {
+	if w.random.IntN(3) == 0 && !w.settling {
+		done(errors.New("too much to do"))
+		return
+	}
 	w.questions = append(w.questions, func() bool {
 		if w.snapshot < index {
 			if w.told < index {
@@ -158,6 +164,8 @@ func (w *versionWorld) step() {
 
 // settle lets everything happen that is under way.
 func (w *versionWorld) settle() {
+	w.settling = true
+	w.log = append(w.log, "") // its commit asks again
 	for range 20 {
 		for int(w.next) <= len(w.log) {
 			w.send()
