@@ -203,7 +203,7 @@ func (a *versionsActor) propose(self actors.Self[versionsMessage], term proto.Te
 	ref := self.Ref()
 	err := a.cfg.Raft.ProposeInTerm(term, request, actors.ReplyTo(func(_ *proto.Result, err error) {
 		told := ref.Tell(actors.Control, versionsProposed{step, err})
-		actors.Must(told == nil || errors.Is(told, actors.ErrStopped), "the keeper of versions does not take an answer: %v", told)
+		actors.Must(told == nil || errors.Is(told, actors.ErrStopped), "the answer to a version's proposal: %v", told)
 	}))
 	if err != nil {
 		a.proposed(self, versionsProposed{step, err})
