@@ -173,10 +173,12 @@ func setKey(fs *flag.FlagSet, key, name string, value any, o *options) error {
 	if f == nil {
 		var names []string
 		fs.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
-		if plain, ok := strings.CutPrefix(name, "experimental-"); ok {
-			return formerlyExperimental(fs, key, plain)
-		}
 		// As with etcd, so that a file of another version starts; in the sections, which protect, a typo is refused.
+		if plain, ok := strings.CutPrefix(name, "experimental-"); ok {
+			o.warn("--config-file %s: the key %s=%v is ignored, as by etcd: %s", o.configFile, key, value,
+				insteadOfExperimental(fs, plain, "%s: ...", "feature-gates: %s=true"))
+			return nil
+		}
 		o.warn("--config-file %s: the unknown key %s=%v is ignored; did you mean %s?", o.configFile, key, value,
 			nearest(name, names))
 		return nil

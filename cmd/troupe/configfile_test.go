@@ -21,33 +21,32 @@ func fromFile(t *testing.T, text string, args, environ []string) (*options, erro
 
 func TestConfigFile_WrongTypesNameKeyValueAndWhatIsWanted(t *testing.T) {
 	for text, want := range map[string][]string{
-		`heartbeat-interval: soon`:                       {"heartbeat-interval", `"soon"`, "whole number"},
-		`heartbeat-interval: "100"`:                      {"heartbeat-interval", `"100"`, "whole number"},
-		`heartbeat-interval: 100.5`:                      {"heartbeat-interval", "100.5", "whole number"},
-		`heartbeat-interval: -5`:                         {"--heartbeat-interval must be >0"},
-		`name: 5`:                                        {"name", "5", "a string"},
-		`name: true`:                                     {"name", "true", "a string"},
-		`pre-vote: "yes"`:                                {"pre-vote", `"yes"`, "true or false"},
-		`pre-vote: 1`:                                    {"pre-vote", "1", "true or false"},
-		`watch-progress-notify-interval: [5]`:            {"watch-progress-notify-interval", "nanoseconds"},
-		`watch-progress-notify-interval: soon`:           {"watch-progress-notify-interval", `"soon"`},
-		`listen-client-urls: nonsense`:                   {"listen-client-urls", "URL scheme must be http, https, unix"},
-		`listen-client-urls: [http://127.0.0.1:1]`:       {"listen-client-urls", "a string"},
-		`log-level: 5`:                                   {"log-level", "5", "a string"},
-		`log-level: loud`:                                {`unrecognized level: "loud"`},
-		`log-outputs: [1]`:                               {"log-outputs", "a list of strings"},
-		`feature-gates: Foo=true`:                        {"feature-gates", "unrecognized feature gate: Foo"},
-		`feature-gates: {LeaseCheckpoint: true}`:         {"feature-gates", "a string"},
-		`auto-compaction-retention: 1`:                   {"auto-compaction-retention", "a string"},
-		`socket-options: true`:                           {"socket-options", "reuse-port"},
-		`socket-options: {reuse-prt: true}`:              {"socket-options", "reuse-prt=true", "did you mean reuse-port?"},
-		`socket-options: {reuse-port: 1}`:                {"socket-options.reuse-port", "1", "true or false"},
-		`peer-transport-security: {cert-file: x}`:        {"peer-transport-security.cert-file", `"x"`, "--peer-cert-file"},
-		`client-transport-security: {auto-tls: true}`:    {"client-transport-security.auto-tls", "--auto-tls"},
-		`discovery-config: {endpoints: [a]}`:             {"discovery-config.endpoints", "leave it out"},
-		`experimental-watch-progress-notify-interval: 1`: {"it is --watch-progress-notify-interval"},
-		`[1, 2]`:  {"flag: value"},
-		`name: [`: {"--config-file"},
+		`heartbeat-interval: soon`:                    {"heartbeat-interval", `"soon"`, "whole number"},
+		`heartbeat-interval: "100"`:                   {"heartbeat-interval", `"100"`, "whole number"},
+		`heartbeat-interval: 100.5`:                   {"heartbeat-interval", "100.5", "whole number"},
+		`heartbeat-interval: -5`:                      {"--heartbeat-interval must be >0"},
+		`name: 5`:                                     {"name", "5", "a string"},
+		`name: true`:                                  {"name", "true", "a string"},
+		`pre-vote: "yes"`:                             {"pre-vote", `"yes"`, "true or false"},
+		`pre-vote: 1`:                                 {"pre-vote", "1", "true or false"},
+		`watch-progress-notify-interval: [5]`:         {"watch-progress-notify-interval", "nanoseconds"},
+		`watch-progress-notify-interval: soon`:        {"watch-progress-notify-interval", `"soon"`},
+		`listen-client-urls: nonsense`:                {"listen-client-urls", "URL scheme must be http, https, unix"},
+		`listen-client-urls: [http://127.0.0.1:1]`:    {"listen-client-urls", "a string"},
+		`log-level: 5`:                                {"log-level", "5", "a string"},
+		`log-level: loud`:                             {`unrecognized level: "loud"`},
+		`log-outputs: [1]`:                            {"log-outputs", "a list of strings"},
+		`feature-gates: Foo=true`:                     {"feature-gates", "unrecognized feature gate: Foo"},
+		`feature-gates: {LeaseCheckpoint: true}`:      {"feature-gates", "a string"},
+		`auto-compaction-retention: 1`:                {"auto-compaction-retention", "a string"},
+		`socket-options: true`:                        {"socket-options", "reuse-port"},
+		`socket-options: {reuse-prt: true}`:           {"socket-options", "reuse-prt=true", "did you mean reuse-port?"},
+		`socket-options: {reuse-port: 1}`:             {"socket-options.reuse-port", "1", "true or false"},
+		`peer-transport-security: {cert-file: x}`:     {"peer-transport-security.cert-file", `"x"`, "--peer-cert-file"},
+		`client-transport-security: {auto-tls: true}`: {"client-transport-security.auto-tls", "--auto-tls"},
+		`discovery-config: {endpoints: [a]}`:          {"discovery-config.endpoints", "leave it out"},
+		`[1, 2]`:                                      {"flag: value"},
+		`name: [`:                                     {"--config-file"},
 	} {
 		_, err := fromFile(t, text, nil, nil)
 		if err == nil {
@@ -151,5 +150,43 @@ func TestConfigFile_AnUnknownKeyIsWarnedOf(t *testing.T) {
 	}
 	if o.node.Name != "m" {
 		t.Errorf("the name is %q", o.node.Name)
+	}
+}
+
+// etcd 3.7 starts with the file of an etcd 3.5, whose experimental keys it does not know, and so must troupe: a new
+// version of the program under an old manifest is not a wrong manifest. A warning names the key and what it is today.
+func TestConfigFile_ExperimentalKeysAreIgnoredAndSaidWhatTheyAreToday(t *testing.T) {
+	o, err := fromFile(t, `
+name: m1
+experimental-watch-progress-notify-interval: 5s
+experimental-initial-corrupt-check: true
+experimental-peer-magic: {a: 1}
+`, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	warned := strings.Join(o.warnings, "\n")
+	for _, want := range []string{
+		"experimental-watch-progress-notify-interval=5s is ignored, as by etcd: since etcd 3.6 it is " +
+			"watch-progress-notify-interval: ...",
+		"experimental-initial-corrupt-check=true is ignored, as by etcd: since etcd 3.6 it is " +
+			"feature-gates: InitialCorruptCheck=true",
+		"experimental-peer-magic=map[a:1] is ignored, as by etcd: etcd 3.7 has nothing experimental-*",
+	} {
+		if !strings.Contains(warned, want) {
+			t.Errorf("%q is not in the warnings\n%s", want, warned)
+		}
+	}
+	standard := defaultOptions()
+	if o.node.Name != "m1" || o.node.WatchProgressInterval != standard.node.WatchProgressInterval {
+		t.Errorf("read %+v", o.node)
+	}
+}
+
+// In a section that protects, an unknown key is refused, an old one too: the wish for protection must not be lost.
+func TestConfigFile_ExperimentalKeysInSectionsAreRefused(t *testing.T) {
+	_, err := fromFile(t, "peer-transport-security: {experimental-cert-file: x}\n", nil, nil)
+	if err == nil || !strings.Contains(err.Error(), "unknown key experimental-cert-file=x") {
+		t.Errorf("error %v", err)
 	}
 }

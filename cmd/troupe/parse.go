@@ -108,7 +108,8 @@ func unknownFlag(fs *flag.FlagSet, spelled string) error {
 		return fmt.Errorf("flag provided but not defined: %s is not provided: %s", spelled, reason)
 	}
 	if plain, ok := strings.CutPrefix(name, "experimental-"); ok {
-		return formerlyExperimental(fs, spelled, plain)
+		return fmt.Errorf("flag provided but not defined: %s: %s", spelled,
+			insteadOfExperimental(fs, plain, "--%s", "--feature-gates=%s=true"))
 	}
 	var names []string
 	fs.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
@@ -127,17 +128,17 @@ var experimentalGates = map[string]string{
 	"set-member-localaddr":              "SetMemberLocalAddr",
 }
 
-// formerlyExperimental says what has become of a flag that etcd 3.7 does not know any more.
-func formerlyExperimental(fs *flag.FlagSet, spelled, plain string) error {
-	const unknown = "flag provided but not defined: %s: "
+// insteadOfExperimental says what has become of a flag that etcd 3.7 does not know any more; plain is its name without
+// the prefix. flagForm and gateForm spell a flag and a gate where the old one was found.
+func insteadOfExperimental(fs *flag.FlagSet, plain, flagForm, gateForm string) string {
 	if fs.Lookup(plain) != nil {
-		return fmt.Errorf(unknown+"it is --%s since etcd 3.6", spelled, plain)
+		return "since etcd 3.6 it is " + fmt.Sprintf(flagForm, plain)
 	}
 	if name, ok := experimentalGates[plain]; ok {
-		return fmt.Errorf(unknown+"it is --feature-gates=%s=true since etcd 3.6", spelled, name)
+		return "since etcd 3.6 it is " + fmt.Sprintf(gateForm, name)
 	}
-	return fmt.Errorf(unknown+"etcd 3.7 has no --experimental-* flags any more; what is left of them are feature gates "+
-		"(troupe --help lists all flags)", spelled)
+	return "etcd 3.7 has nothing experimental-* any more; what is left of it are feature gates (troupe --help lists all " +
+		"flags)"
 }
 
 // variable is one that sets a flag.

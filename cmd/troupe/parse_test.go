@@ -31,7 +31,7 @@ func TestParse_WrongInputNamesTheFlagAndTheRemedy(t *testing.T) {
 	}{
 		{"misspelt flag", []string{"--data-dirr=x"}, nil, []string{"--data-dirr", "did you mean --data-dir?"}},
 		{"renamed flag", []string{"--experimental-watch-progress-notify-interval=5s"}, nil,
-			[]string{"it is --watch-progress-notify-interval"}},
+			[]string{"since etcd 3.6 it is --watch-progress-notify-interval"}},
 		{"removed flag", []string{"--experimental-initial-corrupt-check=true"}, nil,
 			[]string{"--feature-gates=InitialCorruptCheck=true"}},
 		{"forgotten flag", []string{"--experimental-peer-magic=true"}, nil, []string{"feature gates"}},
