@@ -129,8 +129,8 @@ func setSection(fs *flag.FlagSet, section string, value any, o *options) error {
 	for _, key := range sortedKeys(entries) {
 		name, known := sections[section][key]
 		if !known {
-			return fmt.Errorf("%s has the unknown key %s=%v; did you mean %s?", section, key, entries[key],
-				nearest(key, sortedKeys(sections[section])))
+			return fmt.Errorf("%s has the unknown key %s=%v%s", section, key, entries[key],
+				didYouMeanOneOf(key, sortedKeys(sections[section])))
 		}
 		if entries[key] == nil {
 			continue
@@ -179,8 +179,8 @@ func setKey(fs *flag.FlagSet, key, name string, value any, o *options) error {
 				insteadOfExperimental(fs, plain, "%s: ...", "feature-gates: %s=true"))
 			return nil
 		}
-		o.warn("--config-file %s: the unknown key %s=%v is ignored; did you mean %s?", o.configFile, key, value,
-			nearest(name, names))
+		o.warn("--config-file %s: the unknown key %s=%v is ignored%s", o.configFile, key, value,
+			didYouMean(name, "", names))
 		return nil
 	}
 	text, ok := fileText(f, value)

@@ -64,7 +64,7 @@ func (v *gateValues) Set(s string) error {
 			return fmt.Errorf("missing bool value for %s: write %s=true or %s=false", name, name, name)
 		}
 		if !slices.ContainsFunc(knownGates, func(g gate) bool { return g.name == name }) {
-			return fmt.Errorf("unrecognized feature gate: %s; did you mean %s?", name, nearest(name, gateNames()))
+			return fmt.Errorf("unrecognized feature gate: %s%s", name, didYouMeanOneOf(name, gateNames()))
 		}
 		on, err := strconv.ParseBool(word)
 		if err != nil {

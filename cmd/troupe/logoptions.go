@@ -117,7 +117,7 @@ func (l *logOptions) rotationOf(path string) (*lumberjack.Logger, error) {
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		field, known := fields[strings.ToLower(key)]
 		if !known {
-			return nil, fmt.Errorf("invalid log rotation config: unknown key %q; did you mean %q?", key, nearest(key, names))
+			return nil, fmt.Errorf("invalid log rotation config: unknown key %q%s", key, didYouMeanOneOf(key, names))
 		}
 		if err := json.Unmarshal(keys[key], field); err != nil {
 			return nil, fmt.Errorf("invalid log rotation config: %s: %w", key, err)

@@ -29,7 +29,8 @@ func TestLogOptions_WrongOnesAreRefused(t *testing.T) {
 		{rotation(``), "improperly formatted log rotation config: unexpected end of JSON input"},
 		{rotation(`{"maxsize": "x"}`), "invalid log rotation config: maxsize"},
 		{rotation(`{"maxage": -1}`), "maxage must not be negative"},
-		{rotation(`{"maxsze": 1}`), `unknown key "maxsze"; did you mean "maxsize"?`},
+		{rotation(`{"maxsze": 1}`), `unknown key "maxsze"; did you mean maxsize?`},
+		{rotation(`{"nonsense": 1}`), `unknown key "nonsense"; known are compress, localtime, maxage, maxbackups, maxsize`},
 	} {
 		if _, err := parse(c.args, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: error %v does not contain %q", c.args, err, c.want)

@@ -113,8 +113,8 @@ func unknownFlag(fs *flag.FlagSet, spelled string) error {
 	}
 	var names []string
 	fs.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
-	return fmt.Errorf("flag provided but not defined: %s is unknown; did you mean --%s? (troupe --help lists all flags)",
-		spelled, nearest(name, names))
+	return fmt.Errorf("flag provided but not defined: %s is unknown%s (troupe --help lists all flags)", spelled,
+		didYouMean(name, "--", names))
 }
 
 // experimentalGates are the --experimental-* flags of etcd 3.5 that have become feature gates.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -180,7 +181,8 @@ client-transport-security:
 
 func TestNearest(t *testing.T) {
 	names := []string{"data-dir", "name", "listen-client-urls"}
-	for word, want := range map[string]string{"datadir": "data-dir", "nam": "name", "listen-client-url": names[2]} {
+	for word, want := range map[string]string{"datadir": "data-dir", "nam": "name", "listen-client-url": names[2],
+		"LISTEN-client-urls": names[2], "LISTEN-CLient-urls": "", "nonsense": "", "x": "", "": ""} {
 		if got := nearest(word, names); got != want {
 			t.Errorf("nearest(%q) = %q, want %q", word, got, want)
 		}
@@ -252,6 +254,28 @@ func TestParse_HostsAndOriginsOfPlainHTTP(t *testing.T) {
 	for _, wrong := range []string{"--cors=", "--cors=a", "--cors=http://a", "--cors=*,http://a:1"} {
 		if _, err := parse([]string{wrong}, nil); err == nil {
 			t.Errorf("%s is accepted", wrong)
+		}
+	}
+}
+
+// A guess that has nothing to do with the word sends the reader the wrong way: no place that guesses makes one, and
+// those with a short list show it.
+func TestNearest_NothingIsGuessedForAWordThatNoNameIsNear(t *testing.T) {
+	rotated := []string{"--enable-log-rotation", "--log-outputs=" + filepath.Join(t.TempDir(), "log"),
+		`--log-rotation-config-json={"nonsense": 1}`}
+	file := func(text string) (*options, error) { return fromFile(t, text, nil, nil) }
+	flags := func(args ...string) (*options, error) { return parse(args, nil) }
+	for want, parsed := range map[string]func() (*options, error){
+		"known are AllAlpha, AllBeta, Comp":   func() (*options, error) { return flags("--feature-gates=Foo=true") },
+		"known are reuse-address, reuse-port": func() (*options, error) { return file("socket-options: {nonsense: 1}") },
+		"known are compress, localtime":       func() (*options, error) { return flags(rotated...) },
+		"--nonsense-key is unknown (troupe":   func() (*options, error) { return flags("--nonsense-key=1") },
+		"unknown key nonsense-key=1 is ignor": func() (*options, error) { return file("nonsense-key: 1") },
+	} {
+		o, err := parsed()
+		said := fmt.Sprint(err, o.warnings)
+		if !strings.Contains(said, want) || strings.Contains(said, "did you mean") {
+			t.Errorf("want %q and no guess, got %s", want, said)
 		}
 	}
 }
