@@ -180,14 +180,20 @@ func (f *files) checkAlone(cfg *Config, log zerolog.Logger) error {
 	return nil
 }
 
-// othersStarted reports whether a voter beside this member has told its name.
+// othersStarted reports whether a voter beside this member has told its name. The log is only read through for that
+// when there is one.
 func (f *files) othersStarted(members map[proto.MemberID]bool) bool {
+	var others []proto.MemberID
 	for id, learner := range members {
-		if m := f.restored.Membership.Member(id); m != nil && id != f.meta.Member && !learner && m.Name != "" {
-			return true
+		if id != f.meta.Member && !learner {
+			others = append(others, id)
 		}
 	}
-	return false
+	if len(others) == 0 {
+		return false
+	}
+	started := raftactor.StartedMembers(f.recovered, f.restored.Index, f.restored.Membership)
+	return slices.ContainsFunc(others, func(id proto.MemberID) bool { return started[id] })
 }
 
 func stringers[T fmt.Stringer](values []T) []fmt.Stringer {
