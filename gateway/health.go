@@ -45,7 +45,7 @@ func (s *Server) liveChecks() []check {
 func (s *Server) readyChecks() []check {
 	return []check{
 		{name: checkDataCorruption, run: s.checkCorruption},
-		{name: checkSerializableRead, run: s.checkSerializable},
+		{name: checkSerializableRead, run: s.checkServedSerializable},
 		{name: checkLinearizableRead, run: s.checkLinearizable},
 		{name: checkNonLearner, run: s.checkVoter},
 		{name: checkDisk, run: s.checkLogDisk},
@@ -110,14 +110,32 @@ func (s *Server) probeState(ctx context.Context, serializable bool) error {
 	return err
 }
 
+// checkServedSerializable is checkSerializable for readyz: a client's read waits until the member is ready, which after
+// a restart without a quorum may be never, and is refused when it stops. livez does not ask for that: a restart would
+// help neither.
+func (s *Server) checkServedSerializable(ctx context.Context) error {
+	if err := s.checkServing(); err != nil {
+		return err
+	}
+	return s.probeRead(ctx, true)
+}
+
 func (s *Server) checkLinearizable(ctx context.Context) error {
+	if err := s.checkServing(); err != nil {
+		return err
+	}
+	return s.probeRead(ctx, false)
+}
+
+// checkServing says why no request is served, if so.
+func (s *Server) checkServing() error {
 	switch {
 	case s.isDraining():
 		return errors.New("the member is stopping")
 	case !s.isReady.Load():
-		return errors.New("the member is starting")
+		return errors.New("the member is starting, and serves no request until it has found a quorum")
 	}
-	return s.probeRead(ctx, false)
+	return nil
 }
 
 func (s *Server) checkVoter(context.Context) error {

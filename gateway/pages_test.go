@@ -65,6 +65,32 @@ func TestPages_Health(t *testing.T) {
 	}
 }
 
+// A member that has not joined yet, and after a restart without a quorum never does, lets a serializable read wait:
+// readyz must not say that it is served. livez says that the member lives, since a restart would not help.
+func TestPages_ReadyzSaysThatAStartingMemberServesNoRead(t *testing.T) {
+	e := newEdge(t, nil)
+	const starting = " failed: the member is starting, and serves no request until it has found a quorum\n"
+	for path, want := range map[string]struct {
+		code int
+		body string
+	}{
+		"/readyz": {503, "[+]data_corruption ok\n[-]serializable_read" + starting + "[-]linearizable_read" + starting +
+			"[+]non_learner ok\n[+]disk ok\n[+]space ok\n\n"},
+		"/readyz/serializable_read": {503, "[-]serializable_read" + starting + "\n"},
+		"/livez?verbose":            {200, "[+]serializable_read ok\nok\n"},
+		"/readyz?exclude=linearizable_read&exclude=space": {503, "[+]data_corruption ok\n[-]serializable_read" + starting +
+			"[+]non_learner ok\n[+]disk ok\n\n"},
+	} {
+		if code, body := get(t, e, path); code != want.code || body != want.body {
+			t.Errorf("%s while it starts: %d %q, want %d %q", path, code, body, want.code, want.body)
+		}
+	}
+	e.SetReady()
+	if code, body := get(t, e, "/readyz"); code != 200 || body != "ok\n" {
+		t.Errorf("/readyz when it is ready: %d %q", code, body)
+	}
+}
+
 // Without space a member reads on, so it stays ready; who asks for it by name, or for the list, is told.
 func TestPages_AMemberWithoutSpaceIsReadyAndSaysSo(t *testing.T) {
 	e := newReadyEdge(t, nil)
