@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"troupe/storeactor"
 )
 
 // gate bounds how many of one kind there are at a time: requests of a service, streams, connections. Kinds have gates
@@ -52,6 +54,8 @@ type gates struct {
 	turns gate
 	// streams are watch streams and all others that last.
 	streams gate
+	// snapshots are those that are made and downloaded, of the streams (downloads.go).
+	snapshots gate
 	// grpc, json and pages are connections by what they speak: gRPC, HTTP/1.1 with the JSON gateway, HTTP/1.1 without.
 	// metrics are those of the metrics ports: probes there get through whatever happens on the client ports.
 	grpc, json, pages, metrics gate
@@ -90,6 +94,7 @@ func (g *gates) make(registry prometheus.Registerer) {
 	g.controlBytes.name, g.controlBytes.max = "control_bytes", controlBytesInFlightMax
 	g.txns.name, g.txns.max = "txn_bytes", txnBytesMax
 	g.streams.name, g.streams.max = "stream", streamsMax
+	g.snapshots.name, g.snapshots.max = "snapshot", storeactor.SnapshotsOpenMax
 	g.grpc.name, g.grpc.max = "grpc_connection", connections
 	g.json.name, g.json.max = "json_connection", json
 	g.pages.name, g.pages.max = "http_connection", pageConnectionsMax
@@ -107,8 +112,8 @@ func (g *gates) make(registry prometheus.Registerer) {
 const halfOpenKind = "half_open_connection"
 
 func (g *gates) all() []*gate {
-	return []*gate{&g.requests, &g.operators, &g.leases, &g.turns, &g.streams, &g.grpc, &g.json, &g.pages,
-		&g.metrics, &g.requestBytes, &g.controlBytes, &g.txns}
+	return []*gate{&g.requests, &g.operators, &g.leases, &g.turns, &g.streams, &g.snapshots, &g.grpc, &g.json,
+		&g.pages, &g.metrics, &g.requestBytes, &g.controlBytes, &g.txns}
 }
 
 // of gives the gate of a method.

@@ -165,6 +165,7 @@ type Server struct {
 	pictures      *pictures
 	introspectors atomic.Int64
 	keyspace      keyspaceTurns
+	downloads     downloads
 
 	// ready is closed by SetReady.
 	ready        chan struct{}
@@ -216,6 +217,8 @@ func New(cfg Config) (*Server, error) {
 	s.pageLife, s.endPages = context.WithCancel(context.Background())
 	s.metrics = newMetrics(&s.cfg, s.answers)
 	s.gates.make(cfg.Registry)
+	s.downloads.gate, s.downloads.yieldAfter = &s.gates.snapshots, snapshotYieldAfter
+	s.downloads.now, s.downloads.yielded = time.Now, s.sayYielded
 	for _, g := range []*gate{&s.gates.pages, &s.gates.metrics, &s.gates.json} {
 		g.idle = &idleConnections{closing: s.sayMadeRoom}
 	}

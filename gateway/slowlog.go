@@ -60,10 +60,6 @@ func (l *slowLog) note(ctx context.Context, c *call, r *slowRequest) {
 		l.leftOut.Add(1)
 		return
 	}
-	remote := "No remote client info."
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		remote = p.Addr.String()
-	}
 	about := describe(r.in)
 	phases := zerolog.Dict()
 	for p, name := range phaseNames {
@@ -72,7 +68,7 @@ func (l *slowLog) note(ctx context.Context, c *call, r *slowRequest) {
 	line := l.log.Warn().
 		Time("start time", now.Add(c.began-monotonic())).
 		Str("time spent", c.took().String()).
-		Str("remote", remote).
+		Str("remote", remoteOf(ctx)).
 		Str("response type", r.method).
 		Int64("request count", about.ops).
 		Int("request size", protobuf.Size(r.in)).
@@ -89,6 +85,14 @@ func (l *slowLog) note(ctx context.Context, c *call, r *slowRequest) {
 		line.Int64("suppressed", n)
 	}
 	line.Msg("request stats")
+}
+
+// remoteOf names the client of a call for the log, as etcd does.
+func remoteOf(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		return p.Addr.String()
+	}
+	return "No remote client info."
 }
 
 // grpc-go logs to standard error on its own, for the whole process and mostly about single connections. The daemon's

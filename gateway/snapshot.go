@@ -146,15 +146,30 @@ func (s *Server) snapshot(stream *stream) error {
 	if err != nil {
 		return err
 	}
+	place, err := s.downloads.enter(stream.ctx, remoteOf(stream.ctx), stream.end)
+	if err != nil {
+		s.sayRefusedSnapshot(err)
+		return err
+	}
+	sending := false
+	defer func() {
+		if !sending {
+			place.leave()
+		}
+	}()
 	copied, err := h.Snapshot(stream.ctx)
 	if err != nil {
+		s.sayRefusedSnapshot(err)
 		return housekeepingError(stream.ctx, err)
 	}
 	started := time.Now()
 	s.cfg.Log.Info().Int64("total-bytes", copied.Size()).Msg("sending database snapshot to client")
-	sender := &snapshotSender{stream: stream, from: copied, version: s.cfg.Store.StorageVersion()}
+	place.move()
+	sender := &snapshotSender{stream: stream, from: copied, version: s.cfg.Store.StorageVersion(), moved: place.move}
 	done := make(chan error, 1)
+	sending = true
 	go func() {
+		defer place.leave() // after the copy is closed
 		defer func() {
 			if r := recover(); r != nil {
 				_ = copied.Close() // its place is one of few
@@ -175,11 +190,22 @@ func (s *Server) snapshot(stream *stream) error {
 	return err
 }
 
+// sayRefusedSnapshot counts a snapshot that is refused because of those that are being downloaded, and logs it within
+// a rate. The store may refuse one that has a place here: a copy whose client has gone keeps its own there until that
+// is noticed.
+func (s *Server) sayRefusedSnapshot(err error) {
+	if errors.Is(err, storeactor.ErrSnapshotsOpen) {
+		s.gates.snapshots.rejected.Inc()
+		s.sayRejected(&s.gates.snapshots)
+	}
+}
+
 // snapshotSender sends one snapshot.
 type snapshotSender struct {
 	stream  *stream
 	from    Snapshot
 	version string
+	moved   func()       // called for each piece that the client takes
 	sent    atomic.Int64 // bytes of the file
 }
 
@@ -199,6 +225,7 @@ func (s *snapshotSender) send() error {
 			return err
 		}
 		s.sent.Store(offset)
+		s.moved()
 	}
 	return s.piece(sum.Sum(nil), 0)
 }
@@ -246,6 +273,10 @@ var statusSnapshotsOpen = status.Error(codes.ResourceExhausted,
 // errSnapshotSpace ends a snapshot whose copy takes the space that writes need.
 var errSnapshotSpace = status.Error(codes.ResourceExhausted,
 	"etcdserver: the disk is full and the copy that was being downloaded has been given up for writes")
+
+// errSnapshotYielded ends a snapshot whose client reads nothing while another waits for its place.
+var errSnapshotYielded = status.Error(codes.Unavailable,
+	"etcdserver: the client did not read the snapshot while another client waited to download one")
 
 // errSnapshotStalled ends a snapshot whose client reads nothing.
 var errSnapshotStalled = status.Error(codes.Unavailable, "etcdserver: the client has stopped reading the snapshot")

@@ -30,6 +30,7 @@ type fakeKeeper struct {
 	entered chan struct{} // Defragment says that it waits
 	ended   chan struct{} // a value ends one that waits
 	broken  bool          // reading a copy panics
+	places  int64         // how many copies may be open; 0 for any number
 }
 
 func (k *fakeKeeper) Defragment(ctx context.Context) error {
@@ -54,7 +55,10 @@ func (k *fakeKeeper) Snapshot(context.Context) (Snapshot, error) {
 	if k.err != nil {
 		return nil, k.err
 	}
-	k.open.Add(1)
+	if open := k.open.Add(1); k.places > 0 && open > k.places {
+		k.open.Add(-1)
+		return nil, storeactor.ErrSnapshotsOpen
+	}
 	return &fakeSnapshot{bytes.NewReader(k.content), k}, nil
 }
 
@@ -198,7 +202,8 @@ func TestSnapshot_IsGivenUpWhenWritesNeedItsSpace(t *testing.T) {
 func TestMaintenance_ErrorsOfTheFileSayWhatIsWrong(t *testing.T) {
 	full := errors.Join(errors.New("defragmentation failed"), storeactor.ErrDiskFull)
 	k := &fakeKeeper{err: full}
-	client := pb.NewMaintenanceClient(newKeeperEdge(t, k).conn)
+	e := newKeeperEdge(t, k)
+	client := pb.NewMaintenanceClient(e.conn)
 	_, err := client.Defragment(within(t), &pb.DefragmentRequest{})
 	s := status.Convert(err)
 	if s.Code() != codes.ResourceExhausted || !strings.Contains(s.Message(), "defragmentation failed") {
@@ -211,6 +216,11 @@ func TestMaintenance_ErrorsOfTheFileSayWhatIsWrong(t *testing.T) {
 	}
 	if status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("snapshot: %v", err)
+	}
+	wantPage(t, e, "/metrics", `troupe_gateway_rejected_total{kind="snapshot"} 1`,
+		`troupe_gateway_open{kind="snapshot"} 0`)
+	if !strings.Contains(e.log.String(), `"kind":"snapshot"`) {
+		t.Error("the log does not say that a snapshot was refused")
 	}
 	k.err = nil
 	if r, err := client.Hash(within(t), &pb.HashRequest{}); err != nil || r.Hash != 77 || r.Header.Revision != 5 {

@@ -57,7 +57,7 @@ type backend struct {
 	snapshots    []waitingSnapshot // wait for a commit
 	snapshotJobs []*snapshotJob    // have their handle, wait for the worker
 	snapshotting bool              // the worker runs
-	open         atomic.Int64      // snapshots that take a place among snapshotsOpenMax
+	open         atomic.Int64      // snapshots that take a place among SnapshotsOpenMax
 
 	copying *defragmentation  // nil when none is under way
 	callers []*defragmentFile // wait for the next one

@@ -458,7 +458,7 @@ func TestBackend_SnapshotsAreBoundedAndGivenBack(t *testing.T) {
 		return m
 	}
 	var open []*Snapshot
-	for range snapshotsOpenMax {
+	for range SnapshotsOpenMax {
 		s, err := ask().reply.Wait(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -481,7 +481,7 @@ func TestBackend_SnapshotsAreBoundedAndGivenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 2 * snapshotsOpenMax {
+	for range 2 * SnapshotsOpenMax {
 		gone := &snapshotFile{reply: actors.NewReply[*Snapshot]()}
 		gone.abandon()
 		handle.snapshot(gone)

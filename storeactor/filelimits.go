@@ -71,9 +71,9 @@ const (
 	// defragmentationsWaitingMax bounds the callers that wait for a defragmentation. One run answers all of them.
 	defragmentationsWaitingMax = 64
 
-	// snapshotsOpenMax bounds the snapshots that wait, are being made, or are being downloaded: each may take as much disk
+	// SnapshotsOpenMax bounds the snapshots that wait, are being made, or are being downloaded: each may take as much disk
 	// as the database. One is made at a time.
-	snapshotsOpenMax = 4
+	SnapshotsOpenMax = 4
 	// snapshotBatchBytes is how much of a snapshot is copied between two rests.
 	snapshotBatchBytes = 8 << 20
 

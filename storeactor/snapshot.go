@@ -71,7 +71,7 @@ var errSnapshotAbandoned = errors.New("storeactor: nobody waits for the snapshot
 type waitingSnapshot struct {
 	request *snapshotFile
 	after   proto.Index
-	leave   func() // gives its place among snapshotsOpenMax back
+	leave   func() // gives its place among SnapshotsOpenMax back
 }
 
 // admitSnapshot queues a snapshot behind the commit of everything sent before it.
@@ -80,7 +80,7 @@ func (b *backend) admitSnapshot(m *snapshotFile) {
 		m.fail(actors.ErrStopped)
 		return
 	}
-	if b.open.Add(1) > snapshotsOpenMax {
+	if b.open.Add(1) > SnapshotsOpenMax {
 		b.open.Add(-1)
 		m.fail(ErrSnapshotsOpen)
 		return
