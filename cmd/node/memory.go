@@ -19,7 +19,7 @@ import (
 // about heapSlackBytes may be allocated until the next one; a large heap falls back to Go's default, which keeps the
 // overhead at twice the live heap and no more.
 const (
-	heapSlackBytes   = 48 << 20
+	heapSlackBytes   = 64 << 20
 	gcPercentMin     = 100
 	gcPercentMax     = 1600
 	liveHeapMetric   = "/gc/heap/live:bytes"

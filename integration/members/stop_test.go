@@ -80,6 +80,13 @@ func TestMembers_WhoeverWaitsIsAnsweredWhenTheMemberStops(t *testing.T) {
 	if _, err := cluster.MemberAdd(harness.Context(t, limit), voter); err != nil {
 		t.Fatal(err)
 	}
+	// A leader refuses at once what it can see to be wrong; nobody is one any more.
+	harness.Eventually(t, limit, "the member leads no more", func() error {
+		if page := get(t, s, "/metrics"); !strings.Contains(page, "\netcd_server_has_leader 0\n") {
+			return fmt.Errorf("it has a leader")
+		}
+		return nil
+	})
 	begin := time.Now()
 	errs := changeAtOnce(harness.Context(t, limit), s, cluster, func() {
 		harness.Eventually(t, limit, "changes wait", func() error {

@@ -40,9 +40,10 @@ var positive = map[string]string{
 	"process_*":                                                     "another process",
 }
 
-// alike is what is the same but for the length of ids and numbers in answers.
+// alike is what is the same but for the length of ids and numbers in requests and answers.
 var alike = map[string]string{
-	"etcd_network_client_grpc_sent_bytes_total": "the members' ids, drawn by lot, are of different length",
+	"etcd_network_client_grpc_received_bytes_total": "the members' ids, drawn by lot, are of different length",
+	"etcd_network_client_grpc_sent_bytes_total":     "the members' ids, drawn by lot, are of different length",
 }
 
 // alikePart is the greatest difference that alike allows.
