@@ -3,6 +3,7 @@ package differential
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -115,18 +116,27 @@ func (w *world) membersBefore() (all [sides][]*pb.Member) {
 	})
 }
 
-// membersAgain gives the members, on both sides, the URLs that they had before a restart.
+// membersAgain gives the members, on both sides, the URLs that they had before a restart. First each gets one that no
+// script names: another member may have what it had, and which one is changed first depends on the ids.
 func (w *world) membersAgain(before [sides][]*pb.Member) {
+	const firstFreePort = 60001
 	for i, members := range before {
-		for _, m := range members {
+		for n, m := range members {
 			w.use(leftUpdates)
-			ctx, cancel := context.WithTimeout(context.Background(), callLimit)
-			update := &pb.MemberUpdateRequest{ID: m.ID, PeerURLs: m.PeerURLs}
-			if _, err := pb.NewClusterClient(w.sides[i].conn).MemberUpdate(ctx, update); err != nil {
-				w.t.Errorf("update of a member to what it was: %v", err)
-			}
-			cancel()
+			w.updateMember(i, m.ID, []string{fmt.Sprint("http://127.0.0.1:", firstFreePort+n)})
 		}
+		for _, m := range members {
+			w.updateMember(i, m.ID, m.PeerURLs)
+		}
+	}
+}
+
+func (w *world) updateMember(side int, id uint64, urls []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	update := &pb.MemberUpdateRequest{ID: id, PeerURLs: urls}
+	if _, err := pb.NewClusterClient(w.sides[side].conn).MemberUpdate(ctx, update); err != nil {
+		w.t.Errorf("update of a member to what it was: %v", err)
 	}
 }
 
