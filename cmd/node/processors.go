@@ -22,8 +22,8 @@ const (
 	// to be. It is less than one processor can do, so that the change does not bring on the next one.
 	lightLoadMax = 0.75
 	lightAfter   = time.Second
-	// lightHeapMax is up to which live heap few processors are enough. They are taken back only when no collection is
-	// under way, and with few of them a collection of a large heap takes long.
+	// lightHeapMax is up to which live heap few processors are enough: that of 100,000 small keys and a load on them. They
+	// are taken back only when no collection is under way, and with few of them a collection of a large heap takes long.
 	lightHeapMax = 128 << 20
 	// fullLoadMin is the use of the light share at which all processors are taken back.
 	fullLoadMin = 0.85
