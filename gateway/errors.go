@@ -93,8 +93,8 @@ var (
 	statusUnknownEnum    = status.Error(codes.InvalidArgument, "etcdserver: unknown enum value in request")
 	statusAuthEnabled    = status.Error(codes.Unimplemented,
 		"etcdserver: authentication is enabled and not supported by this version of troupe")
-	// Unavailable means that the client may try again elsewhere; a watch is resumed where it was.
-	// etcd lets whoever asked it to hand leadership over wait as long as the client does.
+	// Unavailable means that the client may try again elsewhere; a watch is resumed where it was. The first is ours: etcd
+	// lets whoever asked it to hand leadership over wait as long as the client does.
 	statusTransferTimeout = status.Error(codes.Unavailable, "etcdserver: request timed out, leader transfer took too long")
 	statusDiskStalled     = status.Error(codes.Unavailable, "etcdserver: the disk of this member is stalled")
 	statusReadInterrupted = status.Error(codes.Unavailable, "etcdserver: read interrupted")
