@@ -11,11 +11,15 @@ import (
 // A member that has nothing to do does not collect either: after a load, or a start, which reads the whole index, it
 // would hold as much garbage as it holds data, and the pages behind both, until somebody works again. So when it has
 // been calm for a while and holds much more than is alive, it collects once and gives the pages back to the system.
+//
+// The while is long, because the next load has to take every page anew. A member that gave them back after four
+// seconds spent a quarter more CPU on loads of a second with pauses of five between them; with half a minute of calm
+// behind it, that is paid once.
 const (
-	// memoryLook is how often it looks, memoryCalmLooks how many looks in a row have to be calm: less CPU used than
+	// memoryLook is how often it looks, memoryCalmAfter for how long all looks have to be calm: less CPU used than
 	// memoryCalmLoad, in processors.
 	memoryLook      = 2 * time.Second
-	memoryCalmLooks = 2
+	memoryCalmAfter = 30 * time.Second
 	memoryCalmLoad  = 0.2
 	// memoryExcessMin and memoryExcessShare are how much more than the live heap is worth a collection: what the collector
 	// lets a small heap grow by anyway, and a quarter of a large one.
@@ -36,18 +40,18 @@ type heldMemory struct {
 
 // memoryBack decides when memory is given back. It is a pure core.
 type memoryBack struct {
-	calm int
+	calm time.Duration
 	left uint64 // what was held beyond the live heap after the last time
 }
 
 // due takes a look and says whether memory should be given back now.
 func (b *memoryBack) due(h heldMemory) bool {
-	if b.calm++; float64(h.cpu) > memoryCalmLoad*float64(h.period) {
+	if b.calm += h.period; float64(h.cpu) > memoryCalmLoad*float64(h.period) {
 		b.calm = 0
 	}
 	excess := h.held - min(h.live, h.held)
 	b.left = min(b.left, excess)
-	return b.calm >= memoryCalmLooks && excess > max(memoryExcessMin, h.live/memoryExcessShare) &&
+	return b.calm >= memoryCalmAfter && excess > max(memoryExcessMin, h.live/memoryExcessShare) &&
 		excess > b.left+memoryGrowthMin
 }
 

@@ -18,8 +18,9 @@ const (
 	// millionPuts single puts after the loading bring both servers past their next snapshot, which they take every 10,000
 	// entries: a member that has run for a while never replays more.
 	millionPuts = 10_000
-	// millionSettle is how long a server may tidy up before its memory is looked at.
-	millionSettle = 10 * time.Second
+	// millionSettle is how long a server may tidy up before its memory is looked at: troupe gives memory back after half
+	// a minute of calm.
+	millionSettle = 45 * time.Second
 )
 
 func millionScenario() scenario {
