@@ -17,7 +17,6 @@ type sample struct {
 	rate     float64 // requests per second
 	p50, p99 float64 // ms
 	cpu      float64 // server CPU per request, us
-	total    float64 // the same with the CPU of the kernel's workers, who may do a part of what a server asks for
 	peak     float64 // peak resident set, MiB
 }
 
@@ -39,7 +38,6 @@ func measure(s *harness.Server, r row, scale float64) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	workersBefore := kernelWorkersTime()
 	if err := cmd.Run(); err != nil {
 		return sample{}, fmt.Errorf("%w\n%.2000s", err, stderr.String())
 	}
@@ -47,13 +45,11 @@ func measure(s *harness.Server, r row, scale float64) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	workers := kernelWorkersTime() - workersBefore
 	result, err := parseReport(stdout.String())
 	if err != nil {
 		return sample{}, fmt.Errorf("%w:\n%.2000s", err, stdout.String())
 	}
 	result.cpu = float64((after - before).Microseconds()) / float64(total)
-	result.total = float64((after - before + workers).Microseconds()) / float64(total)
 	result.peak, err = peakMemory(s.Pid())
 	return result, err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -20,31 +19,10 @@ func cpuTime(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	return statTime(text)
-}
-
-// kernelWorkersTime gives the time of all workers of the kernel so far. They write back and complete what processes
-// have asked for, and an asynchronous fsync runs in one.
-func kernelWorkersTime() (sum time.Duration) {
-	files, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil || !bytes.Contains(text, []byte("(kworker/")) {
-			continue // it has ended, or is a process
-		}
-		if used, err := statTime(text); err == nil {
-			sum += used
-		}
-	}
-	return sum
-}
-
-// statTime reads the times in a /proc/PID/stat.
-func statTime(text []byte) (time.Duration, error) {
 	// The second field is the name in parentheses and may hold spaces; utime and stime are fields 14 and 15.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 13 {
-		return 0, fmt.Errorf("unreadable times of a process: %.100s", text)
+		return 0, fmt.Errorf("unreadable /proc/%d/stat", pid)
 	}
 	user, errUser := strconv.ParseInt(fields[11], 10, 64)
 	system, errSystem := strconv.ParseInt(fields[12], 10, 64)

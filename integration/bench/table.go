@@ -47,7 +47,6 @@ var columns = []struct {
 	{"p50 ms", func(s sample) float64 { return s.p50 }, 2},
 	{p99Column, func(s sample) float64 { return s.p99 }, 2},
 	{cpuColumn, func(s sample) float64 { return s.cpu }, 1},
-	{"with kernel workers", func(s sample) float64 { return s.total }, 1},
 	{"peak RSS MiB", func(s sample) float64 { return s.peak }, 0},
 }
 

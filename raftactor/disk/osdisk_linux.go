@@ -12,7 +12,7 @@ import (
 // Sync uses fdatasync: it writes the bytes and a changed length, but not the times, which saves a journal commit when
 // the space was preallocated.
 func (o *osFile) Sync(point Point) error {
-	if err := theSyncer().dataSync(int(o.f.Fd())); err != nil {
+	if err := retryInterrupted(func() error { return unix.Fdatasync(int(o.f.Fd())) }); err != nil {
 		return fmt.Errorf("fdatasync %s (%s): %w", o.f.Name(), point, err)
 	}
 	return nil
