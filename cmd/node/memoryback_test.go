@@ -11,7 +11,8 @@ const mebibyte = 1 << 20
 
 func TestMemoryBack_IsDueWhenCalmAndMuchIsHeld(t *testing.T) {
 	look := func(live, held uint64) heldMemory {
-		return heldMemory{live: live * mebibyte, held: held * mebibyte, period: memoryCalmAfter / 2, cpu: memoryLook / 100}
+		const period = memoryCalmAfter / 2
+		return heldMemory{live: live * mebibyte, held: held * mebibyte, period: period, cpu: period / 100}
 	}
 	busy := look(200, 400)
 	busy.cpu = busy.period / 2
@@ -20,7 +21,7 @@ func TestMemoryBack_IsDueWhenCalmAndMuchIsHeld(t *testing.T) {
 		due   bool
 	}{
 		"much garbage, calm":              {[]heldMemory{look(200, 400), look(200, 400)}, true},
-		"calm for half the time only":          {[]heldMemory{busy, look(200, 400)}, false},
+		"calm for half the time only":     {[]heldMemory{busy, look(200, 400)}, false},
 		"busy":                            {[]heldMemory{look(200, 400), busy}, false},
 		"a small heap may hold its slack": {[]heldMemory{look(10, 50), look(10, 50)}, false},
 		"a quarter more is usual":         {[]heldMemory{look(400, 490), look(400, 490)}, false},
