@@ -8,26 +8,15 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/membershippb"
 	"go.etcd.io/raft/v3/raftpb"
-	pb "google.golang.org/protobuf/proto"
 
 	"troupe/proto"
 )
-
-// marshalled is a message as an entry holds it.
-func marshalled(t *testing.T, m pb.Message) []byte {
-	t.Helper()
-	data, err := pb.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
 
 // toldName is the entry with which a member tells its name.
 func toldName(t *testing.T, index, id uint64, name string) *raftpb.Entry {
 	t.Helper()
 	e := emptyEntry(1, index)
-	e.Data = marshalled(t, &etcdserverpb.InternalRaftRequest{
+	e.Data = encoded(t, &etcdserverpb.InternalRaftRequest{
 		Header: &etcdserverpb.RequestHeader{ID: 1},
 		ClusterMemberAttrSet: &membershippb.ClusterMemberAttrSetRequest{Member_ID: id,
 			MemberAttributes: &membershippb.Attributes{Name: name}},
@@ -40,7 +29,7 @@ func addedVoter(t *testing.T, index, id uint64) *raftpb.Entry {
 	t.Helper()
 	e := emptyEntry(1, index)
 	e.Type = raftpb.EntryConfChange.Enum()
-	e.Data = marshalled(t, &raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: new(id),
+	e.Data = encoded(t, &raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: new(id),
 		Context: encodeMember(&proto.Member{ID: proto.MemberID(id), PeerURLs: []string{"http://127.0.0.1:1"}})})
 	return e
 }
