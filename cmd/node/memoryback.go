@@ -12,8 +12,8 @@ import (
 // would hold as much garbage as it holds data, and the pages behind both, until somebody works again. So when it has
 // been calm for a while and holds much more than is alive, it collects once and gives the pages back to the system.
 //
-// The while is long, because the next load has to take every page anew. Giving them back after a few seconds
-// costs 14 to 24 % more CPU for loads of a second with pauses of five between them, where a page fault takes 13 us; after
+// The while is long, because the next load has to take every page anew. Giving them back after a few seconds costs
+// 14 to 24 % more CPU for loads of a second with pauses of five between them, where a page fault takes 13 us; after
 // half a minute of calm it is paid once.
 const (
 	// memoryLook is how often it looks, memoryCalmAfter for how long all looks have to be calm: less CPU used than
