@@ -83,12 +83,13 @@ type HashKV struct {
 
 // Sizes are the sizes of the file behind the store, in bytes.
 type Sizes struct {
-	// Total is the file's size as bbolt counts it, the number that the quota is compared with.
+	// Total is the file's size as bbolt counts it.
 	Total int64
 	// InUse is Total without free pages.
 	InUse int64
-	// Pending estimates what has been applied and is not in the file yet.
-	Pending int64
+	// Projected is the size that the quota is compared with: Total, or more when what has been applied and is not in the
+	// file yet does not fit the free pages.
+	Projected int64
 }
 
 // Leases is what the gateway needs of the lease room.

@@ -8,7 +8,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"troupe/proto"
-	"troupe/storeactor"
 )
 
 // QuotaNotes is a Store that is told which requests to raise the alarm are the quota's, so that --quota-auto-disarm
@@ -34,16 +33,11 @@ func (q *quota) check(ctx context.Context, cost int) error {
 	if cost == 0 || q.bytes < 0 {
 		return nil
 	}
-	if q.server.cfg.Store.State().Sizes.projected()+int64(cost) < q.bytes {
+	if q.server.cfg.Store.State().Sizes.Projected+int64(cost) < q.bytes {
 		return nil
 	}
 	q.raise(ctx)
 	return ErrNoSpace
-}
-
-// projected is the size that the quota is compared with.
-func (s Sizes) projected() int64 {
-	return storeactor.FileSizes{Total: s.Total, InUse: s.InUse}.Projected(s.Pending)
 }
 
 // raise raises this member's alarm unless it is raised already. Only one call does so at a time: at a full quota every

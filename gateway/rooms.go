@@ -33,7 +33,8 @@ type storeRoom struct{ *storeactor.Client }
 func (r storeRoom) State() State {
 	s := r.Client.State()
 	out := State{Applied: s.Applied, Revision: s.Revision, Compacted: s.Compacted, Membership: s.Membership,
-		AuthEnabled: s.AuthEnabled, Sizes: Sizes{Total: s.Sizes.Total, InUse: s.Sizes.InUse, Pending: s.Unwritten}}
+		AuthEnabled: s.AuthEnabled}
+	out.Sizes = Sizes{Total: s.Sizes.Total, InUse: s.Sizes.InUse, Projected: s.Sizes.Projected(s.Unwritten)}
 	for _, a := range s.Alarms {
 		out.Alarms = append(out.Alarms, &pb.AlarmMember{MemberID: uint64(a.Member), Alarm: a.Type})
 	}

@@ -412,12 +412,11 @@ func TestServe_AlarmsAndQuota(t *testing.T) {
 	if _, err := kv.Put(ctx, &pb.PutRequest{Key: []byte("k")}); err != nil {
 		t.Fatal(err)
 	}
-	// What is applied and not in the file yet counts, but only as far as free pages do not take it.
-	e.room.set(func() { e.room.state.Sizes = Sizes{Total: 45056, InUse: 16384, Pending: 20000} })
+	e.room.set(func() { e.room.state.Sizes = Sizes{Total: 45056, InUse: 16384, Projected: 45056} })
 	if _, err := kv.Put(ctx, &pb.PutRequest{Key: []byte("k")}); err != nil {
 		t.Fatal(err)
 	}
-	e.room.set(func() { e.room.state.Sizes.Pending = 40000 })
+	e.room.set(func() { e.room.state.Sizes.Projected = 56384 })
 	before := len(e.room.proposed())
 	for range 3 { // refused thrice, raised once; the quota is looked at before the request is
 		_, err := kv.Put(ctx, &pb.PutRequest{})

@@ -197,8 +197,12 @@ func (f *boltFile) measure() error {
 
 func (f *boltFile) storeSizes(total int64) {
 	db := f.generation.db
-	free := int64(db.Stats().FreePageN) * int64(db.Info().PageSize)
-	f.sizes.Store(&FileSizes{Total: total, InUse: total - free})
+	stats, page := db.Stats(), int64(db.Info().PageSize)
+	sizes := FileSizes{Total: total, InUse: total - int64(stats.FreePageN)*page}
+	if f.OpenViews() == 0 {
+		sizes.Reusable = int64(stats.PendingPageN) * page
+	}
+	f.sizes.Store(&sizes)
 }
 
 // Sizes implements File.

@@ -109,6 +109,9 @@ type FileSizes struct {
 	Total int64
 	// InUse is Total without the free pages.
 	InUse int64
+	// Reusable is the part of InUse that the last commit gave up and the next one may use. It is 0 while a view was open
+	// at that commit, which may hold them.
+	Reusable int64
 }
 
 // CommitStats says how long the phases of one commit took.
