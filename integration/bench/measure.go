@@ -20,6 +20,22 @@ type sample struct {
 	peak     float64 // peak resident set, MiB
 }
 
+// merge makes one sample of the pieces of a row, which have equally many requests: rate and CPU of them all, the median
+// of their percentiles, and the highest peak.
+func merge(pieces []sample) sample {
+	var all sample
+	var time float64
+	for _, p := range pieces {
+		time += 1 / p.rate
+		all.cpu += p.cpu / float64(len(pieces))
+		all.peak = max(all.peak, p.peak)
+	}
+	all.rate = float64(len(pieces)) / time
+	_, all.p50, _ = spread(pieces, func(s sample) float64 { return s.p50 })
+	_, all.p99, _ = spread(pieces, func(s sample) float64 { return s.p99 })
+	return all
+}
+
 var errNoReport = errors.New("the benchmark tool printed no report")
 
 // measure runs one row against a server.
