@@ -62,6 +62,14 @@ func (b *backend) compact() {
 	if b.viewEnded() {
 		return // the file is being closed
 	}
+	if d.settling > 0 {
+		b.try(&fileCommit{write: func(FileWrite) {}, done: func() {
+			b.tellStore()
+			d.settling--
+			b.settle(d)
+		}})
+		return
+	}
 	step, err := d.step(b.view)
 	mustWrite("read for a compaction", err)
 	if len(step.writes) == 0 {
@@ -84,9 +92,10 @@ func (b *backend) stepped(d *deletion, step *deletionStep, start time.Time) {
 	now := b.self.Now()
 	b.metrics.compactionPause.Observe(milliseconds(now.Sub(start)))
 	if step.done {
-		b.compacted(d, now)
-		// What waits behind it begins in a turn of its own.
-		b.armDeletion(0)
+		if d.deleted > 0 {
+			d.settling = compactionSettleMax
+		}
+		b.settle(d)
 		return
 	}
 	pause := b.cfg.CompactionPause
@@ -94,6 +103,17 @@ func (b *backend) stepped(d *deletion, step *deletionStep, start time.Time) {
 		pause = 0 // nothing was written, so nobody needs to be let through
 	}
 	b.armDeletion(pause)
+}
+
+// settle reports a compaction that has no steps left, when nearly all pages that it gave up are free. What comes next
+// has a turn of its own: its next commit, or the compaction that waits behind it.
+func (b *backend) settle(d *deletion) {
+	if d.settling > 0 && b.cfg.File.Sizes().Pending > compactionSettledBytes {
+		b.armDeletion(b.cfg.CompactionPause)
+		return
+	}
+	b.compacted(d, b.self.Now())
+	b.armDeletion(0)
 }
 
 func (b *backend) armDeletion(pause time.Duration) {

@@ -198,11 +198,9 @@ func (f *boltFile) measure() error {
 func (f *boltFile) storeSizes(total int64) {
 	db := f.generation.db
 	stats, page := db.Stats(), int64(db.Info().PageSize)
-	sizes := FileSizes{Total: total, InUse: total - int64(stats.FreePageN)*page}
-	if f.OpenViews() == 0 {
-		sizes.Reusable = int64(stats.PendingPageN) * page
-	}
-	f.sizes.Store(&sizes)
+	f.sizes.Store(&FileSizes{
+		Total: total, InUse: total - int64(stats.FreePageN)*page, Pending: int64(stats.PendingPageN) * page,
+	})
 }
 
 // Sizes implements File.

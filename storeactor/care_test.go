@@ -60,6 +60,7 @@ func (c *careRig) command(t *testing.T, d *datadriven.TestData) {
 		c.facts = quotaFacts{alarmed: d.HasArg("alarm")}
 		d.ScanArgs(t, "total", &c.facts.sizes.Total)
 		d.ScanArgs(t, "inuse", &c.facts.sizes.InUse)
+		d.MaybeScanArgs(t, "pending", &c.facts.sizes.Pending)
 		d.MaybeScanArgs(t, "unwritten", &c.facts.unwritten)
 		c.watch()
 	case "look":

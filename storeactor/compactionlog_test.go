@@ -66,6 +66,48 @@ func TestCompaction_LogLineHasTheFieldsThatAreWaitedFor(t *testing.T) {
 	t.Errorf("no line about the compaction in:\n%s", out.String())
 }
 
+// TestCompaction_EndsWhenWhatItGaveUpIsFree: bbolt frees the pages that a commit gave up two commits later. Who puts
+// when the compaction is over must not be refused for pages that it has just emptied.
+func TestCompaction_EndsWhenWhatItGaveUpIsFree(t *testing.T) {
+	file := openTestFile(t, BoltOptions{AddressBytes: 64 << 20})
+	restored, err := Restore(file, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Spawn(actors.NewSystem(actors.Config{Name: t.Name()}), Config{
+		File: file, Restored: restored, Log: realStore{}, QuotaBytes: -1, CheckpointInterval: time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Stop(context.Background()) }()
+	const values, valueBytes = 40, 64 << 10
+	b := &proto.Batch{}
+	for i := range values {
+		put := &pb.PutRequest{Key: []byte("a"), Value: make([]byte, valueBytes)}
+		b.Commands = append(b.Commands, proto.Command{Index: proto.Index(i + 1), Term: 1,
+			Request: &pb.InternalRaftRequest{Put: put}})
+	}
+	answer := actors.NewReply[*proto.Result]()
+	b.Commands = append(b.Commands, proto.Command{Index: values + 1, Term: 1, Answer: answer,
+		Request: &pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: values + 1}}})
+	if err := c.Apply(b); err != nil {
+		t.Fatal(err)
+	}
+	result, err := answer.Wait(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-result.Done
+	s := c.State().Sizes
+	if s.Total < values*valueBytes {
+		t.Fatalf("%d values of %d bytes made a file of %d", values, valueBytes, s.Total)
+	}
+	if left := (values - 2) * int64(valueBytes); s.Projected(left) != s.Total {
+		t.Errorf("after the compaction %d bytes do not fit into %+v", left, s)
+	}
+}
+
 // TestSizeText_IsEtcds: the texts are those that etcd 3.7.3 prints.
 func TestSizeText_IsEtcds(t *testing.T) {
 	var got []string

@@ -26,6 +26,8 @@ type deletion struct {
 	next    []byte // where the next step begins; nil: at the first record
 	deleted int
 	hash    *keyValueHash
+	// settling counts down the empty commits after the last step.
+	settling int
 }
 
 // newDeletion prepares a compaction. previous is the compact revision before it, -1 when there was none: the hash over

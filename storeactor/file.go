@@ -104,14 +104,13 @@ type FileWrite interface {
 
 // FileSizes are sizes of the file in bytes, as etcd reports them.
 type FileSizes struct {
-	// Total is the high-water page times the page size. It is what the quota is compared with; the file on disk grows in
-	// larger chunks and is longer.
+	// Total is the high-water page times the page size. The file on disk grows in larger chunks and is longer.
 	Total int64
 	// InUse is Total without the free pages.
 	InUse int64
-	// Reusable is the part of InUse that the last commit gave up and the next one may use. It is 0 while a view was open
-	// at that commit, which may hold them.
-	Reusable int64
+	// Pending is the part of InUse that commits gave up and that is not free yet, because a view was open that may see it:
+	// as the backend always has one, pages are free two commits after that which gave them up, or later.
+	Pending int64
 }
 
 // CommitStats says how long the phases of one commit took.

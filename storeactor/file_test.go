@@ -379,51 +379,6 @@ func readUntilCutOff(t *testing.T, view FileView, want string) {
 	}
 }
 
-// TestBoltFile_PagesOfTheLastCommitAreRoomForTheNext: what a compaction deletes last is not free before the next commit
-// begins. A quota that counts those pages refuses puts that the file has room for.
-func TestBoltFile_PagesOfTheLastCommitAreRoomForTheNext(t *testing.T) {
-	f := openTestFile(t, BoltOptions{})
-	const values, valueBytes = 40, 64 << 10
-	commit := func(change func(w FileWrite, key []byte) error) FileSizes {
-		t.Helper()
-		w, err := f.Begin()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range values {
-			if err := change(w, []byte{byte(i)}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := w.Commit(); err != nil {
-			t.Fatal(err)
-		}
-		return f.Sizes()
-	}
-	put := func(w FileWrite, key []byte) error { return w.Put(proto.BucketKey, key, make([]byte, valueBytes)) }
-	remove := func(w FileWrite, key []byte) error { return w.Delete(proto.BucketKey, key) }
-	full := commit(put)
-	empty := commit(remove)
-	if empty.Reusable < values*valueBytes {
-		t.Fatalf("%d bytes were deleted: %+v", values*valueBytes, empty)
-	}
-	if p := empty.Projected(values * valueBytes); p != empty.Total {
-		t.Errorf("the same values again are projected at %d bytes: %+v", p, empty)
-	}
-	if again := commit(put); again.Total > full.Total+full.Total/10 {
-		t.Errorf("%+v, then nothing, then %+v", full, again)
-	}
-
-	view, err := f.View()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer view.Release()
-	if held := commit(remove); held.Reusable != 0 || held.Projected(values*valueBytes) <= held.Total {
-		t.Errorf("a view holds what was deleted, and yet %+v", held)
-	}
-}
-
 // TestBoltFile_GrowsBeyondItsAddressSpace: NeedsRemap says so before a commit would wait for the readers, and the
 // commit goes through although somebody holds a handle all the time and others open new ones, as store and its readers
 // do.

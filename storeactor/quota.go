@@ -5,9 +5,7 @@ import pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 // Projected is the size that the file will have when so many bytes that are not in it yet are, and the size that the
 // quota is compared with: what is not written goes into free pages first, and only what does not fit makes the file
 // grow. It never falls below Total: only a defragmentation makes the file smaller.
-func (s FileSizes) Projected(unwritten int64) int64 {
-	return max(s.Total, s.InUse-s.Reusable+unwritten)
-}
+func (s FileSizes) Projected(unwritten int64) int64 { return max(s.Total, s.InUse+unwritten) }
 
 // QuotaCost estimates how many bytes a request adds to the file: PutCost, TxnCost, LeaseCost, otherwise 0. The estimate
 // is etcd's. A NOSPACE alarm refuses exactly the requests of positive cost.

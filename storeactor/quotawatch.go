@@ -30,7 +30,7 @@ type quotaFacts struct {
 }
 
 // used is what the file would take if it had no free pages.
-func (f *quotaFacts) used() int64 { return f.sizes.InUse - f.sizes.Reusable + f.unwritten }
+func (f *quotaFacts) used() int64 { return f.sizes.InUse - f.sizes.Pending + f.unwritten }
 
 // quotaStep is what is to be done.
 type quotaStep uint8

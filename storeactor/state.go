@@ -26,8 +26,7 @@ type State struct {
 	AuthRevision uint64
 	// Sizes are those of the file at the last checkpoint.
 	Sizes FileSizes
-	// Unwritten estimates in bytes what the file does not have yet; Sizes.Total + Unwritten is what a quota is checked
-	// with.
+	// Unwritten estimates in bytes what the file does not have yet; a quota is compared with Sizes.Projected(Unwritten).
 	Unwritten int64
 	// Keys is the number of keys that exist.
 	Keys int
