@@ -18,27 +18,33 @@ import (
 const (
 	// processorsLightDivisor gives the share of the processors for little load: a quarter, but at least one.
 	processorsLightDivisor = 4
-	// lightLoadMax is the use of CPU below which the load is called light, as a part of the few processors, and lightAfter
-	// over how long it is measured. The same load uses less with few processors, by a fifth to a third when it is a lone
-	// client's; so what is below this bound before the change is well below fullLoadMin after it.
-	lightLoadMax = 0.9
+	// lightLoadMax is the use of CPU, as a part of the few processors, up to which the load is called light, lightAfter
+	// over how long it is measured. It is near what the few can do, because a load uses less with few processors than
+	// with all, and what does not is still below fullLoadMin.
+	lightLoadMax = 0.85
 	lightAfter   = time.Second
 	// lightHeapMax is up to which live heap few processors are enough: that of 100,000 small keys and a load on them. They
 	// are taken back only when no collection is under way, and with few of them a collection of a large heap takes long.
 	lightHeapMax = 128 << 20
-	// fullLoadMin is the use of the light share at which all processors are taken back.
-	fullLoadMin = 0.85
+	// fullLoadMin is the use of the few processors above which they are used up. All are taken back when that is so for
+	// fullAfter and nobody waits: it is what a collection of a small heap does, too, and hurts nobody.
+	fullLoadMin = 0.9
+	fullAfter   = 300 * time.Millisecond
 	// waitLong is how long a goroutine may wait for a processor; all are taken back when more than one in waitedShare
-	// has waited longer, of at least waitedMin.
+	// has waited longer, of at least waitedMin: of fewer when the processors are used up, because goroutines that compute
+	// are seldom scheduled.
 	waitLong    = 1e-3 // seconds, as the runtime's histogram counts
 	waitedShare = 20
 	waitedMin   = 20
-	// pressedLooks is how many looks in a row must find that: one pause of the disk makes goroutines wait, too. To be used
-	// up without that hurts nobody and has to last for usedUpLooks: it is what a collection of a small heap does.
+	// pressedLooks is how many looks in a row must find that: one pause of the disk makes goroutines wait, too.
 	pressedLooks = 2
-	usedUpLooks  = 15
 	// steadyAfter is how long all processors are kept once they were taken back.
 	steadyAfter = 5 * time.Second
+	// A load above restLoad for which few processors did not do for lasting was one for all of them, although it used
+	// little: work that comes in bursts. It has them for twice as long each time, up to waryMax.
+	restLoad = 0.1
+	lasting  = 10 * time.Second
+	waryMax  = 2 * time.Minute
 	// The load is looked at this often: with all processors; with few of them; with few, and nearly nothing to do.
 	lookAtAll  = 250 * time.Millisecond
 	lookAtFew  = 20 * time.Millisecond
@@ -67,12 +73,16 @@ func (l *load) heavy() bool { return l.tidying || l.live > lightHeapMax }
 type processors struct {
 	all, few int
 
-	light bool // few are in use
-	// pressed and usedUp are looks in a row that found goroutines waiting and the few processors used up.
-	pressed, usedUp int
-	// seen and used are the time and the CPU since the load was judged last or was heavy, while all are in use.
+	light   bool // few are in use
+	pressed int  // looks in a row that found goroutines waiting for the few
+	// seen and used are the time and the CPU since the use was judged last, or the load was heavy.
 	seen, used time.Duration
 	held       time.Duration // how long all are still kept
+	// loaded says that the few were chosen under load, since how long ago. wary is how long such a load keeps all when
+	// that did not last, of which cautious is left.
+	loaded         bool
+	since          time.Duration
+	wary, cautious time.Duration
 }
 
 func newProcessors(all int) *processors {
@@ -82,16 +92,15 @@ func newProcessors(all int) *processors {
 // next takes the load of a period and returns whether few processors are enough from now on, and when to look again.
 func (p *processors) next(l load) (light bool, look time.Duration) {
 	used := float64(l.cpu) / float64(max(l.period, 1))
+	p.seen, p.used = p.seen+l.period, p.used+l.cpu
+	p.since, p.cautious = p.since+l.period, p.cautious-l.period
 	if p.light {
-		if p.pressed++; l.scheduled < waitedMin || l.waited*waitedShare <= l.scheduled {
+		usedUp := used > fullLoadMin*float64(p.few)
+		if p.pressed++; l.waited*waitedShare <= l.scheduled || l.scheduled < waitedMin && !usedUp {
 			p.pressed = 0
 		}
-		if p.usedUp++; used <= fullLoadMin*float64(p.few) {
-			p.usedUp = 0
-		}
-		if l.heavy() || p.pressed >= pressedLooks || p.usedUp >= usedUpLooks {
-			p.pressed, p.usedUp = 0, 0
-			p.light, p.held = false, steadyAfter
+		if l.heavy() || p.pressed >= pressedLooks || p.judged(fullAfter) > fullLoadMin {
+			p.takeBack(l.heavy())
 			return false, lookAtAll
 		}
 		if used < idleLoad {
@@ -99,20 +108,41 @@ func (p *processors) next(l load) (light bool, look time.Duration) {
 		}
 		return true, lookAtFew
 	}
-	p.held -= l.period
-	p.seen, p.used = p.seen+l.period, p.used+l.cpu
-	if l.heavy() {
+	if p.held -= l.period; l.heavy() {
 		p.seen, p.used = 0, 0
 	}
-	if p.seen < lightAfter {
+	use := p.judged(lightAfter)
+	if use < 0 || use > lightLoadMax || p.held > 0 || use > restLoad && p.cautious > 0 || p.few == p.all {
 		return false, lookAtAll
 	}
-	p.light = p.few < p.all && p.held <= 0 && float64(p.used) <= lightLoadMax*float64(p.few)*float64(p.seen)
-	p.seen, p.used = 0, 0
-	if p.light {
-		return true, lookAtFew
+	p.light, p.loaded, p.since = true, use > restLoad, 0
+	return true, lookAtFew
+}
+
+// takeBack ends the time of few processors. That housekeeping began says nothing about the load.
+func (p *processors) takeBack(heavy bool) {
+	p.light, p.held = false, steadyAfter
+	p.pressed, p.seen, p.used = 0, 0, 0
+	switch {
+	case !p.loaded || heavy:
+		return
+	case p.since >= lasting:
+		p.wary = steadyAfter
+	default:
+		p.wary = min(2*max(p.wary, steadyAfter), waryMax)
 	}
-	return false, lookAtAll
+	p.cautious = p.wary
+}
+
+// judged gives the mean use of CPU, as a part of the few processors, when as much time has been seen as is asked for,
+// and begins anew; -1 before that.
+func (p *processors) judged(after time.Duration) float64 {
+	if p.seen < after {
+		return -1
+	}
+	use := float64(p.used) / (float64(p.seen) * float64(p.few))
+	p.seen, p.used = 0, 0
+	return use
 }
 
 // tuneProcessors lets the number of processors follow the load until ctx ends; then Go has all of them again. It leaves

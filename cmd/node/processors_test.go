@@ -33,12 +33,15 @@ func TestProcessors_FollowTheLoad(t *testing.T) {
 		t.Fatalf("half of the few in use: light %v, next look in %v", light, look)
 	}
 	usedUp := load{period: lookAtFew, cpu: lookAtFew * 19 / 10}
-	for look := range usedUpLooks - 1 { // a collection uses them up for a while, and nobody waits
+	for passed := lookAtFew; passed < fullAfter/2; passed += lookAtFew { // a collection does that, and nobody waits
 		if light, next := p.next(usedUp); !light || next != lookAtFew {
-			t.Fatalf("taken back after %d looks: light %v, next look in %v", look, light, next)
+			t.Fatalf("taken back after %v: light %v, next look in %v", passed, light, next)
 		}
 	}
-	if light, _ = p.next(usedUp); light {
+	for passed := lookAtFew; passed < 2*fullAfter && light; passed += lookAtFew {
+		light, _ = p.next(usedUp)
+	}
+	if light {
 		t.Fatal("few processors though they are used up")
 	}
 	for passed := time.Duration(0); passed < steadyAfter-lookAtAll; passed += lookAtAll {
@@ -70,6 +73,18 @@ func TestProcessors_AreTakenBackWhenGoroutinesWait(t *testing.T) {
 	}
 	if light {
 		t.Fatal("not taken back though many goroutines wait")
+	}
+	for range 100 {
+		light, _ = p.next(calm(lookAtAll))
+	}
+	if !light {
+		t.Fatal("all processors though it has been calm for long")
+	}
+	for range pressedLooks { // goroutines that compute: few are scheduled, and each waits for the others
+		light, _ = p.next(load{period: lookAtFew, cpu: lookAtFew, scheduled: 6, waited: 5})
+	}
+	if light {
+		t.Fatal("not taken back though the few that are scheduled wait")
 	}
 	for range 100 {
 		light, _ = p.next(calm(lookAtAll))
@@ -116,8 +131,45 @@ func TestProcessors_ALoneClientIsLightLoad(t *testing.T) {
 	if !use(newProcessors(2), 70, 95, 75, 90) {
 		t.Error("all processors for 0.83 of one")
 	}
-	if use(newProcessors(2), 70, 100, 95, 100) {
-		t.Error("few processors for 0.91 of one")
+	if use(newProcessors(2), 70, 95, 90, 100) {
+		t.Error("few processors for 0.89 of one")
+	}
+}
+
+// TestProcessors_LoadInBurstsKeepsThem: streams that send much use a third of the processors and yet make goroutines
+// wait when there are few. Every change to few is a time of slow requests, so it is tried more and more seldom; what is
+// calm for long, and a load for which few were enough, are forgiven.
+func TestProcessors_LoadInBurstsKeepsThem(t *testing.T) {
+	p := newProcessors(2)
+	bursts := func(period time.Duration) load {
+		return load{period: period, cpu: period / 3, scheduled: 100, waited: 30}
+	}
+	tries := func(next func(period time.Duration) load, long time.Duration) (n int) {
+		look := lookAtAll
+		for passed, was := time.Duration(0), p.light; passed < long; passed += look {
+			var light bool
+			if light, look = p.next(next(look)); light && !was {
+				n++
+			}
+			was = p.light
+		}
+		return n
+	}
+	if n := tries(bursts, 10*time.Minute); n < 5 || n > 9 { // after 5, 10, 20, 40 and 80 s, then every two minutes
+		t.Errorf("few processors were tried %d times in ten minutes", n)
+	}
+	if n := tries(calm, 10*time.Second); n != 1 {
+		t.Errorf("few processors were chosen %d times in a calm time", n)
+	}
+	lone := func(period time.Duration) load { return load{period: period, cpu: period / 2, scheduled: 100} }
+	tries(bursts, time.Second) // ends it; the calm time was no try
+	tries(lone, waryMax+lasting)
+	if !p.light {
+		t.Fatal("all processors for a load that is light for long")
+	}
+	tries(bursts, time.Second)
+	if p.light || p.wary != steadyAfter {
+		t.Errorf("few processors lasted, and yet the next try is after %v", p.wary)
 	}
 }
 

@@ -49,9 +49,9 @@ func TestParseReport_RefusesFailedRequestsAndEmptyOutput(t *testing.T) {
 func TestMerge_PiecesOfARowAreOneSample(t *testing.T) {
 	got := merge([]sample{
 		{rate: 100, p50: 1, p99: 9, cpu: 10, peak: 50}, {rate: 50, p50: 2, p99: 7, cpu: 20, peak: 60},
-		{rate: 100, p50: 4, p99: 8, cpu: 30, peak: 40},
+		{rate: 100, p50: 4, p99: 8, cpu: 30, peak: 40}, {rate: 50, p50: 1, p99: 8, cpu: 20, peak: 40},
 	})
-	if want := (sample{rate: 75, p50: 2, p99: 8, cpu: 20, peak: 60}); got != want {
+	if want := (sample{rate: 4 / 0.06, p50: 2, p99: 8, cpu: 20, peak: 60}); got != want {
 		t.Errorf("merged into %+v, not %+v", got, want)
 	}
 }

@@ -27,7 +27,9 @@ func startReaders(ctx context.Context, order readersOrder) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, readersFlag)
+	// Readers are other machines in earnest. Here they get what the server and the probes leave of the processors: else
+	// their own housekeeping, a collection of all that they have read, is what delays the requests.
+	cmd := exec.CommandContext(ctx, "nice", "-n", "19", self, readersFlag)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

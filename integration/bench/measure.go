@@ -8,11 +8,12 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"troupe/integration/harness"
 )
 
-// sample is what one row on one server gave in one round.
+// sample is what one row on one server gave in one round, or in a piece of it.
 type sample struct {
 	rate     float64 // requests per second
 	p50, p99 float64 // ms
@@ -20,23 +21,27 @@ type sample struct {
 	peak     float64 // peak resident set, MiB
 }
 
-// merge makes one sample of the pieces of a row, which have equally many requests: rate and CPU of them all, the median
+// merge makes one sample of the pieces of a row, which have equally many requests: rate and CPU of them all, the mean
 // of their percentiles, and the highest peak.
 func merge(pieces []sample) sample {
 	var all sample
-	var time float64
+	n, seconds := float64(len(pieces)), 0.0
 	for _, p := range pieces {
-		time += 1 / p.rate
-		all.cpu += p.cpu / float64(len(pieces))
+		seconds += 1 / p.rate
+		all.p50 += p.p50 / n
+		all.p99 += p.p99 / n
+		all.cpu += p.cpu / n
 		all.peak = max(all.peak, p.peak)
 	}
-	all.rate = float64(len(pieces)) / time
-	_, all.p50, _ = spread(pieces, func(s sample) float64 { return s.p50 })
-	_, all.p99, _ = spread(pieces, func(s sample) float64 { return s.p99 })
+	all.rate = n / seconds
 	return all
 }
 
 var errNoReport = errors.New("the benchmark tool printed no report")
+
+// workBehind is how long a server's CPU is counted after the last answer: what was put is written to the database file
+// a little later, and must neither be left out nor run beside the other server's piece.
+const workBehind = 600 * time.Millisecond
 
 // measure runs one row against a server.
 func measure(s *harness.Server, r row, scale float64) (sample, error) {
@@ -57,6 +62,7 @@ func measure(s *harness.Server, r row, scale float64) (sample, error) {
 	if err := cmd.Run(); err != nil {
 		return sample{}, fmt.Errorf("%w\n%.2000s", err, stderr.String())
 	}
+	time.Sleep(workBehind)
 	after, err := cpuTime(s.Pid())
 	if err != nil {
 		return sample{}, err

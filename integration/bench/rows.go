@@ -68,7 +68,8 @@ func allRows() []row {
 		{"txn-mixed", "read and write transactions, half and half, reads limited to 100 keys, 100 clients",
 			with([]string{"txn-mixed", singleKey, "--limit", "100", "--key-space-size", "1000",
 				"--val-size", strconv.Itoa(valueBytes)}, clients(100, 100)), 8_000, nil},
-		// Long enough that the number of processors has followed the load (cmd/node/processors.go) for most of it.
+		// Long enough that the number of processors has followed the load (cmd/node/processors.go) in most pieces; the first
+		// may still have all of them, from the row before.
 		{"put-1", "put, 1 client", with(put, clients(1, 1)), 16_000, cpu(putCPUTarget)},
 		{"put-100", "put, 100 clients", with(put, clients(100, 100)), 30_000,
 			map[string]float64{cpuColumn: putCPUTarget, p99Column: hundredPutsP99Most}},
