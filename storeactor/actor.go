@@ -31,8 +31,10 @@ type store struct {
 	queue []*proto.Batch // admitted, waiting for credit
 	// replaced are handles that the published state may still name; they are released after the next publish.
 	replaced []FileView
-	// defragmented are to be answered after the next publish.
+	// defragmented are to be answered after the next publish, and compacted to be closed: who waits for either may look
+	// at the size of the file.
 	defragmented []*defragmentFile
+	compacted    []chan struct{}
 	resting      bool // a timer runs to the next step of a compaction
 	changed      bool // something a reader can see differs from the published state
 	// indexCompaction is how long the steps of the compaction under way have taken.
@@ -76,7 +78,7 @@ func (s *store) Handle(self actors.Self[storeMessage], batch []storeMessage) {
 			s.defragmented = append(s.defragmented, m.callers...)
 			s.changed = true
 		case *compactedPhysically:
-			s.machine.compactedPhysically(m.revision)
+			s.compacted = append(s.compacted, s.machine.compactedPhysically(m.revision))
 		case *hashRequest:
 			m.state = s.out.state.Load()
 			s.backend.hash(m)
@@ -198,7 +200,10 @@ func (s *store) finish(request *compactFile) {
 	for _, c := range s.defragmented {
 		c.reply.Send(struct{}{})
 	}
-	s.defragmented = nil
+	for _, done := range s.compacted {
+		close(done)
+	}
+	s.defragmented, s.compacted = nil, nil
 	if o.executed && s.notify.Applied != nil {
 		s.notify.Applied(state.Applied)
 	}

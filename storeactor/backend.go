@@ -295,7 +295,7 @@ func (b *backend) commit(plan *checkpointPlan) {
 // begin opens the write transaction. When the commit might not fit the address space of the file it would wait for
 // every open handle; those who hold them wait for this commit. So they are cut off first, and find a new one after it.
 func (b *backend) begin(bytes int64) FileWrite {
-	if b.cfg.File.NeedsRemap(bytes) {
+	if bytes > 0 && b.cfg.File.NeedsRemap(bytes) { // an empty commit does not make the file grow
 		b.cfg.Logger.Warn().Int64("size", b.cfg.File.Sizes().Total).
 			Msg("the database file outgrew its reserved address space; all read handles are cut off")
 		b.cfg.File.PrepareRemap()

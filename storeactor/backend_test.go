@@ -129,7 +129,7 @@ func (w *backendWorld) start(seed uint64) error {
 	life.handle, err = spawnBackend(w.stage.sys, backendConfig{
 		File: w.file, Log: life, Store: life, Index: index, Term: term, Revision: w.history.at(index).revision,
 		Notify:          Notify{Checkpointed: life.notified},
-		CompactionBatch: 1 + w.random.IntN(4), CheckpointWrites: 12,
+		CompactionBatch: 1 + w.random.IntN(4), CompactionPending: 1, CheckpointWrites: 12,
 		Work: func(job func()) { life.jobs = append(life.jobs, job) },
 	})
 	if err != nil {

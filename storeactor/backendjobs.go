@@ -46,13 +46,13 @@ func (b *backend) admitCompaction(m *compactFile) {
 	b.compactions = append(b.compactions, d)
 }
 
-// compact takes the next step of the first compaction, when it is time.
+// compact takes the next step of the first compaction, or the next of the empty commits that end it, when it is time.
 func (b *backend) compact() {
-	if len(b.compactions) == 0 || b.deletionTimer || b.held() || b.copying.full() {
+	if len(b.compactions) == 0 || b.deletionTimer || b.held() {
 		return
 	}
 	d := b.compactions[0]
-	if b.filed.index < d.after {
+	if b.filed.index < d.after || d.settling == 0 && b.copying.full() {
 		return
 	}
 	start := b.self.Now()
@@ -63,11 +63,7 @@ func (b *backend) compact() {
 		return // the file is being closed
 	}
 	if d.settling > 0 {
-		b.try(&fileCommit{write: func(FileWrite) {}, done: func() {
-			b.tellStore()
-			d.settling--
-			b.settle(d)
-		}})
+		b.settle(d)
 		return
 	}
 	step, err := d.step(b.view)
@@ -95,7 +91,7 @@ func (b *backend) stepped(d *deletion, step *deletionStep, start time.Time) {
 		if d.deleted > 0 {
 			d.settling = compactionSettleMax
 		}
-		b.settle(d)
+		b.armSettling(d)
 		return
 	}
 	pause := b.cfg.CompactionPause
@@ -105,10 +101,28 @@ func (b *backend) stepped(d *deletion, step *deletionStep, start time.Time) {
 	b.armDeletion(pause)
 }
 
-// settle reports a compaction that has no steps left, when nearly all pages that it gave up are free. What comes next
-// has a turn of its own: its next commit, or the compaction that waits behind it.
+// settle makes an empty commit for the pages that a compaction without steps left gave up, if they are not free yet.
 func (b *backend) settle(d *deletion) {
-	if d.settling > 0 && b.cfg.File.Sizes().Pending > compactionSettledBytes {
+	if !b.pending(d) { // a checkpoint has come in between
+		b.armSettling(d)
+		return
+	}
+	b.try(&fileCommit{write: func(FileWrite) {}, done: func() {
+		b.tellStore()
+		d.settling--
+		b.armSettling(d)
+	}})
+}
+
+// pending reports whether one more empty commit is to be made for a compaction.
+func (b *backend) pending(d *deletion) bool {
+	return d.settling > 0 && b.cfg.File.Sizes().Pending > b.cfg.CompactionPending
+}
+
+// armSettling reports a compaction without steps left when nothing is pending. What comes next has a turn of its own:
+// the next empty commit, or the compaction that waits behind it.
+func (b *backend) armSettling(d *deletion) {
+	if b.pending(d) {
 		b.armDeletion(b.cfg.CompactionPause)
 		return
 	}

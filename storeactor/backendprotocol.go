@@ -89,6 +89,8 @@ type backendConfig struct {
 	// CompactionBatch is how many revisions one step of a compaction looks at, CompactionPause the pause between two.
 	CompactionBatch int
 	CompactionPause time.Duration
+	// CompactionPending is how much of the file a compaction may leave pending at its end.
+	CompactionPending int64
 	// Work runs a hash, a snapshot or a round of a defragmentation beside the actor; nil: in a goroutine. A seeded run
 	// passes one that runs it at once.
 	Work func(job func())
@@ -115,6 +117,9 @@ func (cfg *backendConfig) fillIn() {
 	}
 	if cfg.CompactionPause <= 0 {
 		cfg.CompactionPause = compactionPauseDefault
+	}
+	if cfg.CompactionPending <= 0 {
+		cfg.CompactionPending = compactionPendingMax
 	}
 	if cfg.Rest == nil {
 		cfg.Rest = time.Sleep

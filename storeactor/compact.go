@@ -17,7 +17,7 @@ type compaction struct {
 	cursor []byte
 	// sent says that the backend has been asked to delete.
 	sent bool
-	// done is closed when the deletions are finished.
+	// done is closed when the deletions are finished and the sizes after them are published.
 	done chan struct{}
 }
 
@@ -97,13 +97,14 @@ func (m *machine) compactStep(keys int) *compactFile {
 	}}
 }
 
-// compactedPhysically takes the backend's report and lets the next compaction begin.
-func (m *machine) compactedPhysically(rev proto.Revision) {
+// compactedPhysically takes the backend's report and lets the next compaction begin. The caller closes done.
+func (m *machine) compactedPhysically(rev proto.Revision) (done chan struct{}) {
 	actors.Must(len(m.compactions) > 0 && m.compactions[0].sent && m.compactions[0].revision == rev,
 		"the backend reports a compaction at %d that is not under way", rev)
-	close(m.compactions[0].done)
+	done = m.compactions[0].done
 	m.compactions[0] = nil
 	m.compactions = m.compactions[1:]
+	return done
 }
 
 // credit bounds in bytes what is on its way to the file.

@@ -48,7 +48,7 @@ func TestCount_ByPositionsIsWhatAWalkCounts(t *testing.T) {
 				r.m.compactStep(1 + random.IntN(keys))
 				checkCounts(t, &r.m.reader, random)
 			}
-			r.m.compactedPhysically(compacted)
+			close(r.m.compactedPhysically(compacted))
 		}
 		checkCounts(t, &r.m.reader, random)
 	}

@@ -39,9 +39,9 @@ const (
 	// compactionSettleMax bounds the empty commits that end a compaction which deleted something. What its last steps gave
 	// up is free after two or three; until then the quota takes those pages for used and refuses puts that they have room
 	// for. A reader with an old view may hold them for longer, and then the compaction ends without them. A pending rest
-	// of compactionSettledBytes is left alone: every commit gives up the pages on its path.
-	compactionSettleMax    = 10
-	compactionSettledBytes = 256 << 10
+	// of compactionPendingMax is left alone: every checkpoint gives up the pages on its path.
+	compactionSettleMax  = 4
+	compactionPendingMax = 256 << 10
 	// compactionsWaitingMax bounds the compactions that wait for their turn. Each holds a snapshot of the index; the API
 	// allows no more than one per revision and the daemon's own compactor starts them minutes apart.
 	compactionsWaitingMax = 1_024

@@ -50,7 +50,12 @@ type ModelFile struct {
 type modelCommit struct {
 	buckets map[proto.Bucket]*btree.BTreeG[modelPair]
 	bytes   int64
+	// givenUp are the bytes that this commit and the one before it replaced or deleted; they are free after one more.
+	givenUp, givenUpBefore int64
 }
+
+// pending are the bytes given up that are not free yet.
+func (c *modelCommit) pending() int64 { return c.givenUp + c.givenUpBefore }
 
 type modelPair struct {
 	key, value []byte
@@ -68,7 +73,8 @@ func NewModelFile(options ModelOptions) *ModelFile {
 }
 
 func openModel(durable *modelCommit, options ModelOptions) *ModelFile {
-	return &ModelFile{openViews: newOpenViews(), options: options, durable: durable, highest: durable.bytes}
+	opened := &modelCommit{buckets: durable.buckets, bytes: durable.bytes} // nobody reads what it gave up
+	return &ModelFile{openViews: newOpenViews(), options: options, durable: opened, highest: opened.bytes}
 }
 
 // Crash ends this model as a crash of the machine does, and gives the one that a new start finds: the durable commits
@@ -120,7 +126,8 @@ func (f *ModelFile) last() *modelCommit {
 func (f *ModelFile) Sizes() FileSizes {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return FileSizes{Total: f.highest, InUse: f.last().bytes}
+	pending := f.last().pending()
+	return FileSizes{Total: f.highest, InUse: f.last().bytes + pending, Pending: pending}
 }
 
 // NeedsRemap implements File.
@@ -147,7 +154,7 @@ func (f *ModelFile) Begin() (FileWrite, error) {
 	defer f.mu.Unlock()
 	last := f.last()
 	w := &modelWrite{file: f, next: &modelCommit{buckets: make(map[proto.Bucket]*btree.BTreeG[modelPair])}}
-	w.next.bytes = last.bytes
+	w.next.bytes, w.next.givenUpBefore = last.bytes, last.givenUp
 	for name, tree := range last.buckets {
 		w.next.buckets[name] = tree // copied by the first write to it
 	}
@@ -182,7 +189,7 @@ func (w *modelWrite) Put(bucket proto.Bucket, key, value []byte) error {
 	pair := modelPair{key: bytes.Clone(key), value: append([]byte{}, value...)}
 	old, replaced := w.tree(bucket).Set(pair)
 	if replaced {
-		w.next.bytes -= int64(len(old.key) + len(old.value))
+		w.next.giveUp(old)
 	}
 	w.next.bytes += int64(len(key) + len(value))
 	return nil
@@ -191,9 +198,14 @@ func (w *modelWrite) Put(bucket proto.Bucket, key, value []byte) error {
 // Delete implements FileWrite.
 func (w *modelWrite) Delete(bucket proto.Bucket, key []byte) error {
 	if old, found := w.tree(bucket).Delete(modelPair{key: key}); found {
-		w.next.bytes -= int64(len(old.key) + len(old.value))
+		w.next.giveUp(old)
 	}
 	return nil
+}
+
+func (c *modelCommit) giveUp(old modelPair) {
+	n := int64(len(old.key) + len(old.value))
+	c.bytes, c.givenUp = c.bytes-n, c.givenUp+n
 }
 
 // Commit implements FileWrite.
@@ -208,7 +220,7 @@ func (w *modelWrite) Commit() (CommitStats, error) {
 		return CommitStats{}, f.ended(ErrFileClosed)
 	}
 	f.unsynced = append(f.unsynced, w.next)
-	f.highest = max(f.highest, w.next.bytes)
+	f.highest = max(f.highest, w.next.bytes+w.next.pending())
 	f.mu.Unlock()
 	if err := f.step(ModelBeforeSync); err != nil {
 		return CommitStats{}, f.ended(err)

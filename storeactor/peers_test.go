@@ -253,7 +253,8 @@ func writeHistory(t *testing.T, file File, h *history) {
 	store := realStore{compacted: make(chan proto.Revision, len(h.steps))}
 	sys := actors.NewSystem(actors.Config{Name: "test"})
 	handle, err := spawnBackend(sys, backendConfig{
-		File: file, Log: store, Store: store, Revision: 1, CompactionBatch: 3, CompactionPause: time.Microsecond,
+		File: file, Log: store, Store: store, Revision: 1, CompactionBatch: 3, CompactionPending: 1,
+		CompactionPause: time.Microsecond,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -110,8 +110,9 @@ func (c *checkpointed) Abort(error) {
 	}
 }
 
-// compactedPhysically says that the deletions of a compaction are done and its finished revision is stored. Sent by
-// backend to store on the Control lane, once per compactFile, in their order.
+// compactedPhysically says that the deletions of a compaction are done, its finished revision is stored, and what they
+// gave up is free, unless somebody still reads it. Sent by backend to store on the Control lane, once per compactFile,
+// in their order.
 type compactedPhysically struct {
 	revision proto.Revision
 }

@@ -143,7 +143,7 @@ func (r *rig) compactAll() {
 		}
 		r.checkpoint()
 		r.deletePhysically(request)
-		r.m.compactedPhysically(request.revision)
+		close(r.m.compactedPhysically(request.revision))
 	}
 }
 
