@@ -31,17 +31,19 @@ const (
 	fullLoadMin = 0.9
 	fullAfter   = 300 * time.Millisecond
 	// waitLong is how long a goroutine may wait for a processor; all are taken back when more than one in waitedShare
-	// has waited longer, of at least waitedMin: of fewer when the processors are used up, because goroutines that compute
-	// are seldom scheduled.
-	waitLong    = 1e-3 // seconds, as the runtime's histogram counts
-	waitedShare = 20
-	waitedMin   = 20
+	// has waited longer, of at least waitedMin: of waitedMinUsedUp when the processors are used up, because goroutines
+	// that compute are seldom scheduled.
+	waitLong        = 1e-3 // seconds, as the runtime's histogram counts
+	waitedShare     = 20
+	waitedMin       = 20
+	waitedMinUsedUp = 4
 	// pressedLooks is how many looks in a row must find that: one pause of the disk makes goroutines wait, too.
 	pressedLooks = 2
 	// steadyAfter is how long all processors are kept once they were taken back.
 	steadyAfter = 5 * time.Second
-	// A load above restLoad for which few processors did not do for lasting was one for all of them, although it used
-	// little: work that comes in bursts. It has them for twice as long each time, up to waryMax.
+	// A load above restLoad, as a part of the few, for which they did not do for lasting was one for all of them, although
+	// it used little: work in bursts, closer to each other than lightAfter. It has them for twice as long each time, up to
+	// waryMax; when nothing of that kind was seen for as long after it, all is forgotten.
 	restLoad = 0.1
 	lasting  = 10 * time.Second
 	waryMax  = 2 * time.Minute
@@ -78,8 +80,8 @@ type processors struct {
 	// seen and used are the time and the CPU since the use was judged last, or the load was heavy.
 	seen, used time.Duration
 	held       time.Duration // how long all are still kept
-	// loaded says that the few were chosen under load, since how long ago. wary is how long such a load keeps all when
-	// that did not last, of which cautious is left.
+	// loaded says that the few were chosen under load, and since for how long they have been in use. After a choice that
+	// did not last, a load keeps all for wary, of which cautious is left.
 	loaded         bool
 	since          time.Duration
 	wary, cautious time.Duration
@@ -93,10 +95,15 @@ func newProcessors(all int) *processors {
 func (p *processors) next(l load) (light bool, look time.Duration) {
 	used := float64(l.cpu) / float64(max(l.period, 1))
 	p.seen, p.used = p.seen+l.period, p.used+l.cpu
-	p.since, p.cautious = p.since+l.period, p.cautious-l.period
+	if p.since, p.cautious = p.since+l.period, p.cautious-l.period; p.cautious < -waryMax {
+		p.wary = 0
+	}
 	if p.light {
-		usedUp := used > fullLoadMin*float64(p.few)
-		if p.pressed++; l.waited*waitedShare <= l.scheduled || l.scheduled < waitedMin && !usedUp {
+		least := uint64(waitedMin)
+		if used > fullLoadMin*float64(p.few) {
+			least = waitedMinUsedUp
+		}
+		if p.pressed++; l.scheduled < least || l.waited*waitedShare <= l.scheduled {
 			p.pressed = 0
 		}
 		if l.heavy() || p.pressed >= pressedLooks || p.judged(fullAfter) > fullLoadMin {
@@ -124,14 +131,13 @@ func (p *processors) takeBack(heavy bool) {
 	p.light, p.held = false, steadyAfter
 	p.pressed, p.seen, p.used = 0, 0, 0
 	switch {
-	case !p.loaded || heavy:
-		return
+	case !p.loaded:
 	case p.since >= lasting:
-		p.wary = steadyAfter
-	default:
+		p.wary = 0
+	case !heavy:
 		p.wary = min(2*max(p.wary, steadyAfter), waryMax)
+		p.cautious = p.wary
 	}
-	p.cautious = p.wary
 }
 
 // judged gives the mean use of CPU, as a part of the few processors, when as much time has been seen as is asked for,

@@ -137,8 +137,8 @@ func TestProcessors_ALoneClientIsLightLoad(t *testing.T) {
 }
 
 // TestProcessors_LoadInBurstsKeepsThem: streams that send much use a third of the processors and yet make goroutines
-// wait when there are few. Every change to few is a time of slow requests, so it is tried more and more seldom; what is
-// calm for long, and a load for which few were enough, are forgiven.
+// wait when there are few. Every change to few is a time of slow requests, so it is tried more and more seldom. After a
+// load for which few were enough, there is no reason to be cautious any more.
 func TestProcessors_LoadInBurstsKeepsThem(t *testing.T) {
 	p := newProcessors(2)
 	bursts := func(period time.Duration) load {
@@ -155,7 +155,7 @@ func TestProcessors_LoadInBurstsKeepsThem(t *testing.T) {
 		}
 		return n
 	}
-	if n := tries(bursts, 10*time.Minute); n < 5 || n > 9 { // after 5, 10, 20, 40 and 80 s, then every two minutes
+	if n := tries(bursts, 10*time.Minute); n < 5 || n > 9 { // after 10, 20, 40 and 80 s, then every two minutes
 		t.Errorf("few processors were tried %d times in ten minutes", n)
 	}
 	if n := tries(calm, 10*time.Second); n != 1 {
@@ -168,7 +168,7 @@ func TestProcessors_LoadInBurstsKeepsThem(t *testing.T) {
 		t.Fatal("all processors for a load that is light for long")
 	}
 	tries(bursts, time.Second)
-	if p.light || p.wary != steadyAfter {
+	if p.light || p.wary != 0 || p.cautious > 0 {
 		t.Errorf("few processors lasted, and yet the next try is after %v", p.wary)
 	}
 }
