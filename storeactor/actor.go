@@ -79,6 +79,7 @@ func (s *store) Handle(self actors.Self[storeMessage], batch []storeMessage) {
 			s.changed = true
 		case *compactedPhysically:
 			s.compacted = append(s.compacted, s.machine.compactedPhysically(m.revision))
+			s.changed = true
 		case *hashRequest:
 			m.state = s.out.state.Load()
 			s.backend.hash(m)
