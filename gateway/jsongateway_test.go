@@ -184,6 +184,7 @@ func TestJSON_AConnectionWhoseBodyNobodyReadsAnyMoreIsClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer r.Body.Close()
 		lines := bufio.NewReader(r.Body)
 		if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, `"created":true`) {
 			t.Fatalf("%v, %s", err, line)

@@ -15,6 +15,27 @@ import (
 	"troupe/proto"
 )
 
+// compactAfter executes puts and a compaction to their last revision, and waits until that is over.
+func compactAfter(t *testing.T, c *Client, puts ...*pb.InternalRaftRequest) {
+	t.Helper()
+	b := &proto.Batch{}
+	for i, put := range puts {
+		b.Commands = append(b.Commands, proto.Command{Index: proto.Index(i + 1), Term: 1, Request: put})
+	}
+	n := len(puts) + 1
+	compact := &pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: int64(n)}}
+	answer := actors.NewReply[*proto.Result]()
+	b.Commands = append(b.Commands, proto.Command{Index: proto.Index(n), Term: 1, Request: compact, Answer: answer})
+	if err := c.Apply(b); err != nil {
+		t.Fatal(err)
+	}
+	result, err := answer.Wait(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-result.Done
+}
+
 // TestCompaction_LogLineHasTheFieldsThatAreWaitedFor: scripts wait for `finished scheduled compaction` and read etcd's
 // fields.
 func TestCompaction_LogLineHasTheFieldsThatAreWaitedFor(t *testing.T) {
@@ -31,19 +52,7 @@ func TestCompaction_LogLineHasTheFieldsThatAreWaitedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := actors.NewReply[*proto.Result]()
-	b := &proto.Batch{Commands: []proto.Command{
-		{Index: 1, Term: 1, Request: putOf("a", 1)}, {Index: 2, Term: 1, Request: putOf("a", 1)},
-		{Index: 3, Term: 1, Request: &pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: 3}}, Answer: answer},
-	}}
-	if err := c.Apply(b); err != nil {
-		t.Fatal(err)
-	}
-	result, err := answer.Wait(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-result.Done
+	compactAfter(t, c, putOf("a", 1), putOf("a", 1))
 	if err := c.Stop(context.Background()); err != nil { // after it nobody writes to the buffer
 		t.Fatal(err)
 	}
@@ -82,23 +91,8 @@ func TestCompaction_EndsWhenWhatItGaveUpIsFree(t *testing.T) {
 	}
 	defer func() { _ = c.Stop(context.Background()) }()
 	const values, valueBytes = 40, 64 << 10
-	b := &proto.Batch{}
-	for i := range values {
-		put := &pb.PutRequest{Key: []byte("a"), Value: make([]byte, valueBytes)}
-		b.Commands = append(b.Commands, proto.Command{Index: proto.Index(i + 1), Term: 1,
-			Request: &pb.InternalRaftRequest{Put: put}})
-	}
-	answer := actors.NewReply[*proto.Result]()
-	b.Commands = append(b.Commands, proto.Command{Index: values + 1, Term: 1, Answer: answer,
-		Request: &pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: values + 1}}})
-	if err := c.Apply(b); err != nil {
-		t.Fatal(err)
-	}
-	result, err := answer.Wait(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-result.Done
+	put := &pb.InternalRaftRequest{Put: &pb.PutRequest{Key: []byte("a"), Value: make([]byte, valueBytes)}}
+	compactAfter(t, c, slices.Repeat([]*pb.InternalRaftRequest{put}, values)...)
 	s := c.State().Sizes
 	if s.Total < values*valueBytes {
 		t.Fatalf("%d values of %d bytes made a file of %d", values, valueBytes, s.Total)

@@ -62,6 +62,15 @@ func TestProcessors_AreTakenBackWhenGoroutinesWait(t *testing.T) {
 	l := calm(lookAtFew)
 	l.waited = l.scheduled / waitedShare
 	light := true
+	calmDown := func() {
+		t.Helper()
+		for range 100 {
+			light, _ = p.next(calm(lookAtAll))
+		}
+		if !light {
+			t.Fatal("all processors though it has been calm for long")
+		}
+	}
 	for range 3 * pressedLooks {
 		if light, _ = p.next(l); !light {
 			t.Fatal("taken back though few goroutines wait")
@@ -74,24 +83,14 @@ func TestProcessors_AreTakenBackWhenGoroutinesWait(t *testing.T) {
 	if light {
 		t.Fatal("not taken back though many goroutines wait")
 	}
-	for range 100 {
-		light, _ = p.next(calm(lookAtAll))
-	}
-	if !light {
-		t.Fatal("all processors though it has been calm for long")
-	}
+	calmDown()
 	for range pressedLooks { // goroutines that compute: few are scheduled, and each waits for the others
 		light, _ = p.next(load{period: lookAtFew, cpu: lookAtFew, scheduled: 6, waited: 5})
 	}
 	if light {
 		t.Fatal("not taken back though the few that are scheduled wait")
 	}
-	for range 100 {
-		light, _ = p.next(calm(lookAtAll))
-	}
-	if !light {
-		t.Fatal("all processors though it has been calm for long")
-	}
+	calmDown()
 	tidying := calm(lookAtFew)
 	tidying.tidying = true
 	for range 100 {
