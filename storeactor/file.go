@@ -102,7 +102,7 @@ type FileWrite interface {
 	Rollback()
 }
 
-// FileSizes are sizes of the file in bytes, as etcd reports them.
+// FileSizes are sizes of the file in bytes; Total and InUse are what etcd reports.
 type FileSizes struct {
 	// Total is the high-water page times the page size. The file on disk grows in larger chunks and is longer.
 	Total int64

@@ -66,6 +66,10 @@ func (r *results) table(rounds int) string {
 			fmt.Fprintf(&b, "| %s | %s |", row.title, kind)
 			for _, c := range columns {
 				low, median, high := spread(r.samples[row.name][kind], c.value)
+				if high == 0 { // the tool gives no p99 of fewer than a hundred requests
+					b.WriteString(" - |")
+					continue
+				}
 				fmt.Fprintf(&b, " %.*f (%.*f - %.*f) |", c.digits, median, c.digits, low, c.digits, high)
 			}
 			b.WriteString(" |\n")
