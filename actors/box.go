@@ -60,7 +60,7 @@ type box[M any] struct {
 	poisoned bool // the pill has been delivered
 	ended    bool // the behaviour is gone and nothing is queued any more
 	gone     bool // the end has been announced
-	deaf     bool // whispers wait for another wake-up
+	deaf     [2]bool // by number of the lane: whispers wait for another wake-up
 	panics   OnPanic
 	pinned   bool
 }
@@ -86,21 +86,24 @@ func (b *box[M]) more() *boxExtra[M] {
 	return b.extra
 }
 
+// number is 1 for Normal of two lanes, else 0.
+func (b *box[M]) number(l Lane) int {
+	if l == Normal && b.normal != nil {
+		return 1
+	}
+	return 0
+}
+
 // at gives the lane that messages for l join.
 func (b *box[M]) at(l Lane) *lane[M] {
-	if l == Normal && b.normal != nil {
+	if b.number(l) == 1 {
 		return b.normal
 	}
 	return &b.only
 }
 
 // rule gives the policy of that lane.
-func (b *box[M]) rule(l Lane) *lanePolicy[M] {
-	if l == Normal && b.normal != nil {
-		return &b.policy.lanes[1]
-	}
-	return &b.policy.lanes[0]
-}
+func (b *box[M]) rule(l Lane) *lanePolicy[M] { return &b.policy.lanes[b.number(l)] }
 
 // unlockAndWake gives the lock back and schedules a turn if there is work and nobody is at it. Scheduling happens
 // outside the lock: awake is already set, so nobody else can.
@@ -122,7 +125,7 @@ func (b *box[M]) unlock(quiet bool) {
 // resync marker, which says that the lane is full. The lock is held.
 func (b *box[M]) unheard(at Lane) bool {
 	l, bound := b.at(at), b.rule(at).bound
-	return b.deaf && (l.extra == nil || l.extra.marker == nil) &&
+	return b.deaf[b.number(at)] && (l.extra == nil || l.extra.marker == nil) &&
 		int(l.n) < min(whispersMax, bound.Messages/2+1) && l.bytes < min(whisperBytesMax, bound.Bytes/2+1)
 }
 

@@ -37,12 +37,12 @@ func (s Self[M]) Now() time.Time { return s.b.sys.clock.Now() }
 // Retire makes the actor end after it has handled what was admitted.
 func (s Self[M]) Retire() { s.b.retire() }
 
-// Listen says whether whispers wake the actor from now on; at first, and after a restart, they do. It is for the
-// actor's own turn. An actor that does not listen must make sure that something else will wake it: a tick, a timer, or
-// a message it is waiting for.
-func (s Self[M]) Listen(on bool) {
+// Listen says whether whispers in a lane wake the actor from now on; at first, and after a restart, they do. It is for
+// the actor's own turn. An actor that does not listen must make sure that something else will wake it: a tick, a timer,
+// or a message it is waiting for.
+func (s Self[M]) Listen(lane Lane, on bool) {
 	s.b.mu.Lock()
-	s.b.deaf = !on
+	s.b.deaf[s.b.number(lane)] = !on
 	s.b.mu.Unlock()
 }
 
@@ -120,7 +120,7 @@ func (b *box[M]) clear(refuse bool) (waiting []M, timers *timer[M]) {
 	b.refused = b.refused || refuse
 	b.generation++ // what the old behaviour arms from now on has nowhere to go
 	b.ticks = 0
-	b.deaf = false // the next one has not said yet what will wake it
+	b.deaf = [2]bool{} // the next one has not said yet what will wake it
 	timers = b.takeTimers()
 	waiting = b.empty(Control, nil)
 	if b.normal != nil {

@@ -12,7 +12,7 @@ type sleeper struct {
 }
 
 func (s *sleeper) Start(self Self[int]) error {
-	self.Listen(s.listens)
+	self.Listen(Normal, s.listens)
 	return nil
 }
 
@@ -86,7 +86,7 @@ func (w weight) Size() int { return int(w) }
 type weigher struct{ turns chan int }
 
 func (w weigher) Start(self Self[weight]) error {
-	self.Listen(false)
+	self.Listen(Normal, false)
 	return nil
 }
 
@@ -133,6 +133,45 @@ func TestWhisper_IsCountedWhenItWakesNobody(t *testing.T) {
 		_, _ = ref.Whisper(Normal, 1), ref.Whisper(Normal, 2)
 		if got := sys.Snapshot()[0].Lanes[0].Whispered; got != want {
 			t.Errorf("listening %v: %d whispers counted, want %d", i, got, want)
+		}
+		if err := ref.Stop(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// oneEared does not listen to whispers in one lane.
+type oneEared struct {
+	deaf  Lane
+	turns chan int
+}
+
+func (o oneEared) Start(self Self[int]) error {
+	self.Listen(o.deaf, false)
+	return nil
+}
+
+func (o oneEared) Handle(_ Self[int], batch []int) { o.turns <- len(batch) }
+func (oneEared) Stop()                             {}
+
+// What an actor awaits in one lane says nothing about the other.
+func TestWhisper_EachLaneIsListenedToByItself(t *testing.T) {
+	bound := Bound{Messages: 100, Bytes: 1 << 20}
+	for deaf, heard := range map[Lane]Lane{Control: Normal, Normal: Control} {
+		turns := make(chan int, 10)
+		ref, err := Spawn(NewSystem(Config{Name: t.Name()}), Spec[int]{Name: "oneeared",
+			Policy:   Lanes(Batch[int](bound, bound), Batch[int](bound, bound)),
+			Behavior: func() Behavior[int] { return oneEared{deaf, turns} }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = ref.Whisper(deaf, 1)
+		if len(turns) != 0 || ref.Depth(deaf) != 1 {
+			t.Errorf("deaf to %s: a whisper there woke the actor", deaf)
+		}
+		_ = ref.Whisper(heard, 2)
+		if got := <-turns; got != 2 {
+			t.Errorf("deaf to %s: the turn took %d messages, want both", deaf, got)
 		}
 		if err := ref.Stop(context.Background()); err != nil {
 			t.Fatal(err)

@@ -40,8 +40,8 @@ type raftActor struct {
 	wal   walLink
 	apply actors.Ref[*applyWork]
 	peers Peers
-	// deaf is what raft has told its mailbox about whispers.
-	deaf bool
+	// deaf is what raft has told its mailbox about whispers, by lane.
+	deaf [2]bool
 	// unsent are messages to wal that its mailbox had no room for, in order. None may be lost or overtake another.
 	unsent  []walMessage
 	started func(actors.Self[message])
@@ -66,9 +66,15 @@ func (a *raftActor) Handle(self actors.Self[message], batch []message) {
 	a.metrics.count(&a.core.tally, a.core.proposals.count())
 	a.core.tally = tally{}
 	self.Crowded(len(a.core.proposals.pending) >= proposalsCrowd)
-	if deaf := !a.core.awaitsPublished(); deaf != a.deaf {
-		a.deaf = deaf
-		self.Listen(!deaf)
+	a.listen(self, actors.Control, a.core.awaitsPublished())
+	a.listen(self, actors.Normal, !a.core.awaitsLog())
+}
+
+// listen tells the mailbox whether whispers in a lane are to wake raft.
+func (a *raftActor) listen(self actors.Self[message], lane actors.Lane, on bool) {
+	if a.deaf[lane] == on {
+		a.deaf[lane] = !on
+		self.Listen(lane, on)
 	}
 }
 

@@ -171,7 +171,7 @@ func (c *Client) Propose(ctx context.Context, r *etcdserverpb.InternalRaftReques
 	}
 	reply := actors.NewReply[*proto.Result]()
 	m.answer = reply
-	if err := c.ref.Tell(actors.Normal, m); err != nil {
+	if err := c.ref.Whisper(actors.Normal, m); err != nil {
 		c.metrics.failed.Inc()
 		return nil, domainError(err)
 	}
@@ -213,7 +213,7 @@ func (c *Client) ProposeTo(r *etcdserverpb.InternalRaftRequest, answer actors.Re
 		return err
 	}
 	m.answer = answer
-	if err := c.ref.Tell(actors.Normal, m); err != nil {
+	if err := c.ref.Whisper(actors.Normal, m); err != nil {
 		c.metrics.failed.Inc()
 		return domainError(err)
 	}

@@ -123,6 +123,37 @@ func TestCore_HearsPublicationsWhileTheGapIsLarge(t *testing.T) {
 	}
 }
 
+// Proposals of a member that is alone wait for the log, which brings a turn that takes them all. When the log owes no
+// answer nothing would bring one but the next tick, and other members want entries at once, to write them meanwhile.
+func TestCore_HearsProposalsUnlessTheLogWillWakeItAlone(t *testing.T) {
+	c := leadingCore(t)
+	if c.awaitsLog() {
+		t.Fatalf("%d appends wait on an idle log", len(c.appends.waiting))
+	}
+	id := c.cfg.nextID()
+	c.handle(&propose{id: id, entry: &raftpb.Entry{Data: encodedPut(id, "k", 1)}, answer: discard{}})
+	c.advance()
+	if !c.awaitsLog() {
+		t.Fatal("the log is being written, and raft would be woken for each proposal")
+	}
+	for _, conf := range []*raftpb.ConfState{
+		{Voters: []uint64{1, 2, 3}},
+		{Voters: []uint64{1}, Learners: []uint64{2}},
+		{Voters: []uint64{1}, VotersOutgoing: []uint64{1, 2}},
+	} {
+		alone := c.conf
+		if c.conf = conf; c.awaitsLog() {
+			t.Errorf("with %v proposals wait for this member's disk", conf)
+		}
+		c.conf = alone
+	}
+	c.handle(&persisted{upTo: c.appends.last})
+	c.advance()
+	if c.awaitsLog() {
+		t.Error("the log has answered, and raft would not be woken for the next proposal")
+	}
+}
+
 type discard struct{}
 
 func (discard) Send(*proto.Result) {}

@@ -156,6 +156,62 @@ func TestShell_AFullWALLosesNothingAndKeepsTheOrder(t *testing.T) {
 	n.stop(t)
 }
 
+// While the log of a lone member is written, proposals gather without waking raft, and the answer takes them all along.
+func TestShell_ProposalsGatherWhileTheLogIsWritten(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	wal := &testWAL{auto: true, room: -1}
+	n := startOnWAL(t, wal, 20*time.Second)
+	n.put(t, "a")
+	wal.set(false, -1)
+	before := len(wal.appends())
+	replies := make(chan error, 21)
+	propose := func(count int) {
+		for range count {
+			go func() {
+				_, err := n.client.Propose(context.Background(), putRequest("x"))
+				replies <- err
+			}()
+		}
+	}
+	propose(1)
+	eventually(t, "an append under way", func() bool { return len(wal.appends()) == before+1 })
+	heard := whispered(n)
+	eventually(t, "raft sleeps", func() bool {
+		for _, a := range n.system.Snapshot() {
+			if a.Name == "raft" && a.BusySince.IsZero() {
+				return true
+			}
+		}
+		return false
+	})
+	propose(20)
+	eventually(t, "20 proposals that woke nobody", func() bool { return whispered(n)-heard == 20 })
+	wal.set(true, -1)
+	seqs := wal.appends()
+	wal.owner.persisted(seqs[len(seqs)-1], logRoom{})
+	for range 21 {
+		if err := <-replies; err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.stop(t)
+}
+
+// whispered is how many proposals were admitted without waking raft.
+func whispered(n *testNode) (count uint64) {
+	for _, a := range n.system.Snapshot() {
+		if a.Name != "raft" {
+			continue
+		}
+		for _, l := range a.Lanes {
+			if l.Lane == actors.Normal {
+				count += l.Whispered
+			}
+		}
+	}
+	return count
+}
+
 // The mailbox is filled to its bound: what does not fit is refused at once, what was taken is answered.
 func TestShell_AFullMailboxRefuses(t *testing.T) {
 	defer goleak.VerifyNone(t)

@@ -186,7 +186,7 @@ func (b *backend) Handle(_ actors.Self[backendMessage], batch []backendMessage) 
 func (b *backend) listen() {
 	if deaf := (b.checkpointTimer || b.core.asking != 0) && b.stuck == nil; deaf != b.deaf {
 		b.deaf = deaf
-		b.self.Listen(!deaf)
+		b.self.Listen(actors.Normal, !deaf)
 	}
 }
 
