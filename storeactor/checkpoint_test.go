@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"troupe/actors"
 	"troupe/actors/actorstest"
 	"troupe/proto"
@@ -325,4 +327,38 @@ func TestCheckpointer_WaitsAfterARefusal(t *testing.T) {
 	if action, _, _ := core.next(now); action != checkpointAsk {
 		t.Fatalf("action %d on a wish", action)
 	}
+}
+
+// TestBackend_LargeValuesAreCommittedBeforeTheInterval: the log's fsync waits behind a commit on the same disk, so
+// commits of large values are many and small. The clock stands still: only the bytes bring the commit.
+func TestBackend_LargeValuesAreCommittedBeforeTheInterval(t *testing.T) {
+	const value = 64 << 10
+	log := stillLog{questions: make(chan func(error), 100), views: make(chan FileView, 100)}
+	sys := actors.NewSystem(actors.Config{
+		Name: "test", Clock: actorstest.NewManualClock(), Fatal: func(_ string, reason any, _ []byte) { t.Error(reason) },
+	})
+	handle, err := spawnBackend(sys, backendConfig{
+		File: NewModelFile(ModelOptions{}), Log: log, Store: log, Revision: 1, Logger: zerolog.Nop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As much may wait in the mailbox of a backend that does not listen as waits in the backend.
+	for sent := range 2 * checkpointBytesMax / value {
+		if sent*value < checkpointBytesMax && len(log.questions) > 0 {
+			t.Fatalf("a commit was begun with %d bytes", sent*value)
+		}
+		handle.write(testWrite(proto.Index(sent+2), 0, value))
+	}
+	receive(t, log.questions)(nil)
+	receive(t, log.views).Release()
+	go func() { // what is left is committed at the end
+		for question := range log.questions {
+			question(nil)
+		}
+	}()
+	if err := handle.stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(log.questions)
 }
