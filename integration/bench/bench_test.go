@@ -105,6 +105,9 @@ func TestLatencies_AStallShowsInTheRequestsThatItMeets(t *testing.T) {
 	if len(while) != 2 || while.quantile(1) != 150 {
 		t.Errorf("while it lasts: %v", while)
 	}
+	if both := while.with(before); len(both) != 4 || both.quantile(0) != 1 || both.quantile(1) != 150 {
+		t.Errorf("both together: %v", both)
+	}
 	if (latencies{}).quantile(1) != 0 {
 		t.Errorf("no requests have a latency")
 	}

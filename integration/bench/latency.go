@@ -18,6 +18,13 @@ func (l latencies) quantile(share float64) float64 {
 	return float64(l[at].Microseconds()) / 1000
 }
 
+// with gives the latencies of two times as those of one.
+func (l latencies) with(more latencies) latencies {
+	both := slices.Concat(l, more)
+	slices.Sort(both)
+	return both
+}
+
 // timing is one request: when it was sent and how long its answer took.
 type timing struct {
 	at   time.Time

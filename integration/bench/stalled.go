@@ -9,8 +9,8 @@ const (
 	stalledValueBytes  = 64 << 10
 	// stalledWrites is how much history piles up: 32 MiB for each stream, 6.25 GiB to deliver in all.
 	stalledWrites = 512
-	// stalledBefore is how many times as many writes are measured before that.
-	stalledBefore = 5
+	// stalledMeasured is how many times as many writes are measured before that, and while nobody reads.
+	stalledMeasured = 5
 	stalledRSSMax = 600 // MiB
 	// stalledNoise is how far two p99 of the same situation are apart on a shared machine.
 	stalledNoise = 1.25
@@ -48,10 +48,9 @@ func stalledScenario() scenario {
 func playStalled(t *trial) error {
 	limited := stalledPace
 	limited.requests = t.count(stalledWrites, 64)/limited.clients - 1
-	// Before: the same writes, watched by nobody, and more of them: the p99 of a few hundred is chance. Those that the
-	// streams leave unread cannot be more, each is 64 KiB for every stream.
+	// Before: the same writes, watched by nobody, and more of them: the p99 of a few hundred is chance.
 	longer := limited
-	longer.requests *= stalledBefore
+	longer.requests *= stalledMeasured
 	before, err := putsToTheEnd(t, longer, "before/")
 	if err != nil {
 		return err
@@ -73,6 +72,14 @@ func playStalled(t *trial) error {
 	if err != nil {
 		return err
 	}
+	// Those that the streams leave unread cannot be more, each is 64 KiB for every stream. What is written after them is
+	// watched by nobody, while nobody reads.
+	longer.requests -= limited.requests
+	further, err := putsToTheEnd(t, longer, "further/")
+	if err != nil {
+		return err
+	}
+	stopped = stopped.with(further)
 	peakStopped, err := peakMemory(t.server.Pid())
 	if err != nil {
 		return err
