@@ -62,14 +62,15 @@ type load struct {
 	cpu    time.Duration // used by the process, in user and kernel mode
 	// scheduled counts the times that a goroutine got a processor, waited those that had to wait longer than waitLong.
 	scheduled, waited uint64
-	// tidying says that housekeeping is under way: much work that nobody waits for and that must not be in the way.
-	tidying bool
+	// beside says that there is much work that must not be in the way: housekeeping, or deliveries to watchers that have
+	// to be spread in time.
+	beside bool
 	// live is the live heap, in bytes.
 	live uint64
 }
 
 // heavy reports whether all processors are needed, however little is asked.
-func (l *load) heavy() bool { return l.tidying || l.live > lightHeapMax }
+func (l *load) heavy() bool { return l.beside || l.live > lightHeapMax }
 
 // processors decides how many processors Go uses. It is a pure core: it is told of the load and says what to do.
 type processors struct {
@@ -152,8 +153,9 @@ func (p *processors) judged(after time.Duration) float64 {
 }
 
 // tuneProcessors lets the number of processors follow the load until ctx ends; then Go has all of them again. It leaves
-// alone what the operator has set by GOMAXPROCS. tidying says whether housekeeping is under way.
-func tuneProcessors(ctx context.Context, tidying func() bool) {
+// alone what the operator has set by GOMAXPROCS. beside says whether there is
+// work of that kind.
+func tuneProcessors(ctx context.Context, beside func() bool) {
 	all := runtime.GOMAXPROCS(0)
 	if os.Getenv("GOMAXPROCS") != "" || all == 1 {
 		return
@@ -170,7 +172,7 @@ func tuneProcessors(ctx context.Context, tidying func() bool) {
 				return
 			}
 			now := m.read()
-			now.tidying = tidying()
+			now.beside = beside()
 			light, look := p.next(now)
 			switch {
 			case light && !was:

@@ -91,10 +91,10 @@ func TestProcessors_AreTakenBackWhenGoroutinesWait(t *testing.T) {
 		t.Fatal("not taken back though the few that are scheduled wait")
 	}
 	calmDown()
-	tidying := calm(lookAtFew)
-	tidying.tidying = true
+	beside := calm(lookAtFew)
+	beside.beside = true
 	for range 100 {
-		if light, _ = p.next(tidying); light {
+		if light, _ = p.next(beside); light {
 			t.Fatal("few processors while there is housekeeping")
 		}
 	}
