@@ -24,6 +24,10 @@ const (
 	// turn goes to Normal, so that requests move under a storm of control messages.
 	controlStreakMax = 64
 
+	// registryTables is how many tables of 32 maps, each with a lock, hold the names of actors: enough for the streams of
+	// thousands of clients that come at once. A power of two, as the library's number of them.
+	registryTables = 16
+
 	// turnsPerRun is how many turns an actor takes before it lets the scheduler run something else.
 	turnsPerRun = 256
 
