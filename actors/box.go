@@ -51,15 +51,15 @@ type box[M any] struct {
 	generation uint32 // incarnation: one more whenever a behaviour ends
 	streak     uint8  // turns taken by Control in a row while Normal waited
 
-	open     bool // Spawn has finished wiring: the actor may be woken
-	began    bool // Started has been taken: user messages may be
-	paused   bool // between SuspendMailbox and ResumeMailbox
-	awake    bool // a turn is scheduled or running
-	refused  bool // nothing more is admitted
-	retiring bool // end when the lanes are empty
-	poisoned bool // the pill has been delivered
-	ended    bool // the behaviour is gone and nothing is queued any more
-	gone     bool // the end has been announced
+	open     bool    // Spawn has finished wiring: the actor may be woken
+	began    bool    // Started has been taken: user messages may be
+	paused   bool    // between SuspendMailbox and ResumeMailbox
+	awake    bool    // a turn is scheduled or running
+	refused  bool    // nothing more is admitted
+	retiring bool    // end when the lanes are empty
+	poisoned bool    // the pill has been delivered
+	ended    bool    // the behaviour is gone and nothing is queued any more
+	gone     bool    // the end has been announced
 	deaf     [2]bool // by number of the lane: whispers wait for another wake-up
 	panics   OnPanic
 	pinned   bool

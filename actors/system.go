@@ -64,7 +64,8 @@ type member interface {
 	place() *int32
 }
 
-// NewSystem makes an empty system. It costs about 3 MB (the library's name table), so simulations share one.
+// NewSystem makes an empty system. The library makes 3 MB of tables for it that are garbage at once (shrinkRegistry),
+// so simulations share one.
 func NewSystem(cfg Config) *System {
 	s := &System{
 		log:        cfg.Log.With().Str("system", cfg.Name).Logger(),
@@ -100,6 +101,9 @@ func shrinkRegistry(r *actor.ProcessRegistryValue) {
 	tables := r.LocalPIDs.LocalPIDs
 	r.LocalPIDs.LocalPIDs = slices.Clone(tables[:registryTables])
 	for _, given := range tables[registryTables:] {
+		if given.IsEmpty() {
+			continue // Items would start a goroutine for each map
+		}
 		for name, process := range given.Items() {
 			r.LocalPIDs.GetBucket(name).Set(name, process)
 		}

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"runtime"
 	"testing"
 )
 
@@ -19,6 +20,15 @@ func (s *sleeper) Start(self Self[int]) error {
 func (s *sleeper) Handle(_ Self[int], batch []int) { s.turns <- len(batch) }
 func (s *sleeper) Stop()                           {}
 
+// asleep waits until the run of the actor's start is over: it would take what is whispered before its end.
+func asleep[M any](ref Ref[M]) {
+	for awake := true; awake; runtime.Gosched() {
+		ref.b.mu.Lock()
+		awake = ref.b.awake
+		ref.b.mu.Unlock()
+	}
+}
+
 func spawnSleeper(t *testing.T, listens bool) (Ref[int], *sleeper) {
 	t.Helper()
 	s := &sleeper{listens: listens, turns: make(chan int, 2*whispersMax)}
@@ -29,6 +39,7 @@ func spawnSleeper(t *testing.T, listens bool) (Ref[int], *sleeper) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = ref.Stop(context.Background()) })
+	asleep(ref)
 	return ref, s
 }
 
@@ -108,6 +119,7 @@ func TestWhisper_AFullLaneWakesTheActor(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			asleep(ref)
 			_ = ref.Whisper(Normal, 100)
 			if len(turns) != 0 || ref.Depth(Normal) != 1 {
 				t.Fatal("the first whisper woke the actor")
@@ -130,6 +142,7 @@ func TestWhisper_IsCountedWhenItWakesNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		asleep(ref)
 		_, _ = ref.Whisper(Normal, 1), ref.Whisper(Normal, 2)
 		if got := sys.Snapshot()[0].Lanes[0].Whispered; got != want {
 			t.Errorf("listening %v: %d whispers counted, want %d", i, got, want)
@@ -165,6 +178,7 @@ func TestWhisper_EachLaneIsListenedToByItself(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		asleep(ref)
 		_ = ref.Whisper(deaf, 1)
 		if len(turns) != 0 || ref.Depth(deaf) != 1 {
 			t.Errorf("deaf to %s: a whisper there woke the actor", deaf)

@@ -117,9 +117,9 @@ func (c *core) stepDurable() {
 	}
 }
 
-// awaitsLog reports whether new proposals may as well wait: the log is being written, the next write begins when raft
-// hears that this one has ended, and nobody but the log wants them before.
-func (c *core) awaitsLog() bool { return c.alone() && len(c.appends.waiting) > 0 }
+// awaitsLog reports whether new proposals may as well wait: the log is being written, its answer brings a turn that
+// takes them all, and nobody but the log wants them before. On a stalled disk they are refused, which need not wait.
+func (c *core) awaitsLog() bool { return c.alone() && len(c.appends.waiting) > 0 && !c.stalled() }
 
 // watchDisk takes the consequences of a disk that does not answer. A leader that cannot write must be made to go, and
 // CheckQuorum does not see its own disk: past two election timeouts it goes mute, so that the others elect another.

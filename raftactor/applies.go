@@ -148,7 +148,7 @@ func mergeWorks(works []*applyWork) *applyWork {
 // credit, or that raft holds back because too many bytes are not applied; conf changes and reads that wait for the
 // applied index, and changes that wait for those before them; a term whose first entry is not applied, and a sole voter
 // that must apply its log before it can campaign; proposers, whom a large gap in the published status turns away. Else
-// the news may wait for the next turn, which every proposal and every tick brings.
+// the news may wait for the next turn, which a proposal or the log's answer to it brings, and every tick.
 func (c *core) awaitsPublished() bool {
 	q := &c.applies
 	return len(q.held) > 0 || len(q.confs) > 0 || q.given < c.hard.GetCommit() || c.reads.count() > 0 ||

@@ -147,6 +147,13 @@ func TestCore_HearsProposalsUnlessTheLogWillWakeItAlone(t *testing.T) {
 		}
 		c.conf = alone
 	}
+	for range c.cfg.electionTicks {
+		c.handle(&tick{1})
+		c.advance()
+	}
+	if !c.stalled() || c.awaitsLog() {
+		t.Errorf("stalled %v: proposals wait for a disk that does not answer", c.stalled())
+	}
 	c.handle(&persisted{upTo: c.appends.last})
 	c.advance()
 	if c.awaitsLog() {

@@ -25,10 +25,11 @@ const (
 	checkpointIntervalDefault = 100 * time.Millisecond
 	// checkpointWritesDefault is how many writes may stay out of it: etcd's 10,000.
 	checkpointWritesDefault = 10_000
-	// checkpointBytesMax is how many bytes may stay out of it before a commit is due. It bounds the time of one commit,
-	// for which the log's fsync waits on the same disk: with 64 KiB values at 100 a second a commit every half second was
-	// what made the p99 of a put. It also bounds what has gathered when a commit finds the disk full: the rest up to
-	// diskFullBacklogMax is for deletions.
+	// checkpointBytesMax is how many bytes may stay out of it before a commit is due. It keeps commits short, for which
+	// the log's fsync waits on the same disk: with 64 KiB values at 100 a second a commit every half second was what made
+	// the p99 of a put. As much again may wait in the mailbox of a backend that does not listen (1 MiB wakes it: less
+	// makes no difference here), and more gathers while a commit is written. It also keeps small what has gathered when
+	// one finds the disk full: the rest up to diskFullBacklogMax is for deletions.
 	checkpointBytesMax = 1 << 20
 
 	// compactionBatchDefault is how many revisions one step of a compaction looks at: etcd's 1,000.

@@ -131,10 +131,11 @@ const (
 	stillTurns = 16
 	// sendPacedMin is the size from which a frame waits for its turn to be sent while somebody writes (restPerMebibyte of
 	// them at a time), sendWaitMax how long it waits at most, sendStillAfter how long nothing was written when nobody is
-	// said to write, and sendBusyAfter how long after the last frame that had to wait much is said to be delivered.
+	// said to write. A frame that has to wait for sendBusyMin means that much is delivered, for sendBusyAfter.
 	sendPacedMin   = 16 << 10
 	sendWaitMax    = 50 * time.Millisecond
 	sendStillAfter = 100 * time.Millisecond
+	sendBusyMin    = 10 * time.Millisecond
 	sendBusyAfter  = time.Second
 	// historyInboxMessages and historyInboxBytes bound what streams ask of the reader of history before it takes it.
 	// Beyond it they ask again after a pause.

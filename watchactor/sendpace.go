@@ -19,7 +19,7 @@ type sendPace struct {
 	free     time.Time     // when the next frame may leave
 	revision proto.Revision
 	moved    time.Time // when the revision was seen to move
-	waited   time.Time // until when the last frame had to wait that had to
+	crowded  time.Time // when a frame last had to wait for sendBusyMin
 }
 
 // take gives a large frame its turn: how long the reader has to wait before it sends it, at most sendWaitMax.
@@ -34,17 +34,17 @@ func (p *sendPace) take(now time.Time, r proto.Revision, bytes int) time.Duratio
 	}
 	wait := min(p.free.Sub(now), sendWaitMax)
 	p.free = now.Add(wait + time.Duration(bytes)*p.mebibyte/(1<<20))
-	if wait >= restMin {
-		p.waited = now.Add(wait)
+	if wait >= sendBusyMin {
+		p.crowded = now
 	}
 	return wait
 }
 
-// busy reports whether frames had to wait for their turn in the last second.
+// busy reports whether a frame had to wait for long in the last second.
 func (p *sendPace) busy(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return now.Sub(p.waited) < sendBusyAfter
+	return now.Sub(p.crowded) < sendBusyAfter
 }
 
 // Delivering reports whether so much is being sent to watchers while somebody writes that it has to be spread in time.

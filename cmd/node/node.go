@@ -36,7 +36,7 @@ func Run(ctx context.Context, cfg Config, seams Seams) error {
 	if err != nil {
 		return errors.Join(err, sockets.close())
 	}
-	tuneProcessors(tuning, t.workBeside)
+	tuneProcessors(tuning, t.Store.Tidying, t.Watch.Delivering)
 	edge, err := newGateway(t, seams.LogLevel)
 	if err != nil {
 		return errors.Join(err, t.Stop(context.Background()), sockets.close())

@@ -62,15 +62,15 @@ type load struct {
 	cpu    time.Duration // used by the process, in user and kernel mode
 	// scheduled counts the times that a goroutine got a processor, waited those that had to wait longer than waitLong.
 	scheduled, waited uint64
-	// beside says that there is much work that must not be in the way: housekeeping, or deliveries to watchers that have
-	// to be spread in time.
-	beside bool
+	// tidying says that housekeeping is under way, delivering that deliveries to watchers have to be spread in time: much
+	// work that must not be in the way.
+	tidying, delivering bool
 	// live is the live heap, in bytes.
 	live uint64
 }
 
 // heavy reports whether all processors are needed, however little is asked.
-func (l *load) heavy() bool { return l.beside || l.live > lightHeapMax }
+func (l *load) heavy() bool { return l.tidying || l.delivering || l.live > lightHeapMax }
 
 // processors decides how many processors Go uses. It is a pure core: it is told of the load and says what to do.
 type processors struct {
@@ -108,7 +108,7 @@ func (p *processors) next(l load) (light bool, look time.Duration) {
 			p.pressed = 0
 		}
 		if l.heavy() || p.pressed >= pressedLooks || p.judged(fullAfter) > fullLoadMin {
-			p.takeBack(l.heavy())
+			p.takeBack(l.heavy() && !l.delivering)
 			return false, lookAtAll
 		}
 		if used < idleLoad {
@@ -127,7 +127,7 @@ func (p *processors) next(l load) (light bool, look time.Duration) {
 	return true, lookAtFew
 }
 
-// takeBack ends the time of few processors. That housekeeping began says nothing about the load.
+// takeBack ends the time of few processors. That housekeeping began says nothing about the load, deliveries are load.
 func (p *processors) takeBack(heavy bool) {
 	p.light, p.held = false, steadyAfter
 	p.pressed, p.seen, p.used = 0, 0, 0
@@ -153,9 +153,9 @@ func (p *processors) judged(after time.Duration) float64 {
 }
 
 // tuneProcessors lets the number of processors follow the load until ctx ends; then Go has all of them again. It leaves
-// alone what the operator has set by GOMAXPROCS. beside says whether there is
-// work of that kind.
-func tuneProcessors(ctx context.Context, beside func() bool) {
+// alone what the operator has set by GOMAXPROCS. tidying and
+// delivering say whether there is work of that kind.
+func tuneProcessors(ctx context.Context, tidying, delivering func() bool) {
 	all := runtime.GOMAXPROCS(0)
 	if os.Getenv("GOMAXPROCS") != "" || all == 1 {
 		return
@@ -172,7 +172,7 @@ func tuneProcessors(ctx context.Context, beside func() bool) {
 				return
 			}
 			now := m.read()
-			now.beside = beside()
+			now.tidying, now.delivering = tidying(), delivering()
 			light, look := p.next(now)
 			switch {
 			case light && !was:

@@ -91,10 +91,10 @@ func TestProcessors_AreTakenBackWhenGoroutinesWait(t *testing.T) {
 		t.Fatal("not taken back though the few that are scheduled wait")
 	}
 	calmDown()
-	beside := calm(lookAtFew)
-	beside.beside = true
+	tidying := calm(lookAtFew)
+	tidying.tidying = true
 	for range 100 {
-		if light, _ = p.next(beside); light {
+		if light, _ = p.next(tidying); light {
 			t.Fatal("few processors while there is housekeeping")
 		}
 	}
@@ -172,6 +172,30 @@ func TestProcessors_LoadInBurstsKeepsThem(t *testing.T) {
 	}
 }
 
+// TestProcessors_DeliveriesAreLoad: large deliveries take all processors at once, and when few were chosen between two
+// of them that was a mistake to learn from. Housekeeping is none.
+func TestProcessors_DeliveriesAreLoad(t *testing.T) {
+	for _, c := range []struct {
+		what  load
+		learn bool
+	}{{load{delivering: true}, true}, {load{tidying: true}, false}} {
+		p := newProcessors(2)
+		for i := 0; !p.light; i++ {
+			if i > 100 {
+				t.Fatal("a third of the few processors is no light load")
+			}
+			p.next(load{period: lookAtAll, cpu: lookAtAll / 3, scheduled: 100})
+		}
+		c.what.period, c.what.cpu, c.what.scheduled = lookAtFew, lookAtFew/3, 100
+		if light, _ := p.next(c.what); light {
+			t.Errorf("%+v: still few", c.what)
+		}
+		if learnt := p.wary > 0; learnt != c.learn {
+			t.Errorf("%+v: wary for %v", c.what, p.wary)
+		}
+	}
+}
+
 func TestProcessors_MeterSeesWork(t *testing.T) {
 	m := newLoadMeter()
 	for deadline := time.Now().Add(30 * time.Second); ; {
@@ -202,7 +226,8 @@ func TestProcessors_AreGivenBackAtTheEnd(t *testing.T) {
 		t.Skip("one processor only: there is nothing to tune")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	tuneProcessors(ctx, func() bool { return false })
+	no := func() bool { return false }
+	tuneProcessors(ctx, no, no)
 	wait := func(what string, ok func(n int) bool) {
 		t.Helper()
 		for deadline := time.Now().Add(time.Minute); !ok(runtime.GOMAXPROCS(0)); time.Sleep(10 * time.Millisecond) {

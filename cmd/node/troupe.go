@@ -37,9 +37,6 @@ type Troupe struct {
 	timer timer
 }
 
-// workBeside reports whether the member does much that requests must not wait behind.
-func (t *Troupe) workBeside() bool { return t.Store.Tidying() || t.Watch.Delivering() }
-
 // Assemble opens the data directory and starts the actors. The order of starting is the reverse of who tells whom: the
 // store before raft, which makes it move; hub and lease before raft too, because the store tells them from its first
 // turn on. On an error everything that was started has been stopped and the directory is closed.

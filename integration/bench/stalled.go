@@ -11,7 +11,7 @@ const (
 	stalledWrites = 512
 	// stalledMeasured is how many times as many writes are measured before that, and while nobody reads.
 	stalledMeasured = 5
-	stalledRSSMax = 600 // MiB
+	stalledRSSMax   = 600 // MiB
 	// stalledNoise is how far two p99 of the same situation are apart on a shared machine.
 	stalledNoise = 1.25
 )
@@ -32,6 +32,8 @@ func stalledScenario() scenario {
 				key: "p99 reading", title: "put p99 while all read again, ms", digits: 1,
 				target: timesBefore("p99 reading", "p99 before", stalledNoise),
 			},
+			// The writes that they leave unread are a fifth of those that are measured while nobody reads.
+			{key: "p95 unread", title: "put p95 of what they leave unread, ms", digits: 1},
 			{key: "p50 reading", title: "put p50 while all read again, ms", digits: 2},
 			{key: "peak stopped", title: "peak RSS while nobody reads, MiB", digits: 0},
 			{key: "peak", title: "peak RSS, MiB", digits: 0, target: atMost("peak", stalledRSSMax)},
@@ -68,7 +70,7 @@ func playStalled(t *trial) error {
 		return err
 	}
 	defer c.end()
-	stopped, err := putsToTheEnd(t, limited, "watched/")
+	unread, err := putsToTheEnd(t, limited, "watched/")
 	if err != nil {
 		return err
 	}
@@ -79,13 +81,14 @@ func playStalled(t *trial) error {
 	if err != nil {
 		return err
 	}
-	stopped = stopped.with(further)
+	stopped := unread.with(further)
 	peakStopped, err := peakMemory(t.server.Pid())
 	if err != nil {
 		return err
 	}
 	t.note("%d values written past %d streams that do not read", limited.sent(), stalledStreams)
 	t.set("p99 before", before.quantile(0.99))
+	t.set("p95 unread", unread.quantile(0.95))
 	t.set("p99 stopped", stopped.quantile(0.99))
 	t.set("peak stopped", peakStopped)
 	return readAgain(t, c)
