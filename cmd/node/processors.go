@@ -127,15 +127,16 @@ func (p *processors) next(l load) (light bool, look time.Duration) {
 	return true, lookAtFew
 }
 
-// takeBack ends the time of few processors. That housekeeping began says nothing about the load, deliveries are load.
-func (p *processors) takeBack(heavy bool) {
+// takeBack ends the time of few processors. foreign says that the load was not the reason: that housekeeping began or
+// the heap grew says nothing about it, while deliveries are load.
+func (p *processors) takeBack(foreign bool) {
 	p.light, p.held = false, steadyAfter
 	p.pressed, p.seen, p.used = 0, 0, 0
 	switch {
 	case !p.loaded:
 	case p.since >= lasting:
 		p.wary = 0
-	case !heavy:
+	case !foreign:
 		p.wary = min(2*max(p.wary, steadyAfter), waryMax)
 		p.cautious = p.wary
 	}
@@ -153,8 +154,7 @@ func (p *processors) judged(after time.Duration) float64 {
 }
 
 // tuneProcessors lets the number of processors follow the load until ctx ends; then Go has all of them again. It leaves
-// alone what the operator has set by GOMAXPROCS. tidying and
-// delivering say whether there is work of that kind.
+// alone what the operator has set by GOMAXPROCS. tidying and delivering say whether there is work of that kind.
 func tuneProcessors(ctx context.Context, tidying, delivering func() bool) {
 	all := runtime.GOMAXPROCS(0)
 	if os.Getenv("GOMAXPROCS") != "" || all == 1 {
