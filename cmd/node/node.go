@@ -22,6 +22,7 @@ const drainMax = 5 * time.Second
 // configuration must be valid (Config.Validate).
 func Run(ctx context.Context, cfg Config, seams Seams) error {
 	logConfiguration(seams.Log, &cfg)
+	tuneTimers(&seams.Log)
 	tuneMemory(&seams.Log)
 	tuning, endTuning := context.WithCancel(context.Background())
 	defer endTuning()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -251,4 +252,27 @@ func TestDaemon_BlockedLogPipeDoesNotStopService(t *testing.T) {
 		return nil
 	})
 	harness.Serves(t, s)
+}
+
+// Go's monitor thread is the one that matters, and no code of the program ever runs on it.
+func TestDaemon_EveryThreadSleepsWithCoarseTimers(t *testing.T) {
+	harness.TroupeOnly(t, "etcd leaves its timers alone")
+	s := harness.Start(t, harness.Options{})
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", s.Pid()))
+	if err != nil {
+		t.Skipf("no list of threads here: %v", err)
+	}
+	seen := 0
+	for _, thread := range threads {
+		text, err := os.ReadFile("/proc/" + thread.Name() + "/timerslack_ns")
+		if err != nil { // it has ended, or only a privileged user may read it
+			continue
+		}
+		if seen++; string(text) != "300000\n" {
+			t.Errorf("thread %s has a timer slack of %q ns, want 300000", thread.Name(), text)
+		}
+	}
+	if seen == 0 {
+		t.Skip("the timer slack of another process cannot be read here")
+	}
 }
