@@ -32,14 +32,12 @@ type valueCache struct {
 
 func newValueCache(max int64) *valueCache { return &valueCache{max: max} }
 
-// newHead makes the head for a value just written.
-func (c *valueCache) newHead(encoded []byte, lease proto.LeaseID) *headValue {
-	h := &headValue{bytes: int32(len(encoded)), lease: lease}
+// keep takes the bytes of a value just written into its new head. Store's turn only.
+func (c *valueCache) keep(h *headValue, encoded []byte) {
 	if c.fits(len(encoded)) {
 		h.data.Store(unsafe.SliceData(encoded))
 		c.bytes.Add(int64(len(encoded)))
 	}
-	return h
 }
 
 func (c *valueCache) fits(n int) bool { return n > 0 && int64(n) <= c.max/cacheValueShare }

@@ -88,20 +88,19 @@ func (b *indexBuilder) add(r *keyRecord) {
 		}
 	case !known:
 		// The oldest surviving record of a key tells when its life began; what was before it has been compacted.
-		b.set(&keyEntry{key: exactly(r.key), head: r.head(), live: generation{
-			created: proto.Version{Main: r.created}, number: r.number, versions: []proto.Version{r.version},
-		}})
+		born := keyEntry{key: exactly(r.key)}
+		n := born.withPut(r.version, r.bytes, r.lease)
+		n.live.created, n.live.number = proto.Version{Main: r.created}, r.number
+		b.set(n)
 	default:
 		if e.head != nil {
 			b.cache.retire(e.head)
 		}
-		b.set(e.withPut(r.version, r.head()))
+		b.set(e.withPut(r.version, r.bytes, r.lease))
 	}
 }
 
 func (b *indexBuilder) set(e *keyEntry) { b.tree.SetHint(e, &b.hint) }
-
-func (r *keyRecord) head() *headValue { return &headValue{bytes: r.bytes, lease: r.lease} }
 
 // exactly copies b into as much room as it needs.
 func exactly(b []byte) []byte { return append(make([]byte, 0, len(b)), b...) }

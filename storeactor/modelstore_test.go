@@ -190,7 +190,7 @@ func (h *history) state(index proto.Index) *State {
 		if record.tombstone {
 			tree.Set(entry.withTombstone(record.version))
 		} else {
-			tree.Set(entry.withPut(record.version, nil))
+			tree.Set(entry.withPut(record.version, 0, 0))
 		}
 	}
 	step := h.at(index)

@@ -70,11 +70,11 @@ func (w *writing) put(e *keyEntry, key, value []byte, lease proto.LeaseID) {
 		event.Previous, event.PreviousKeyValue = m.previous(e, v.Main)
 	}
 	encoded := kv.encode()
-	head := m.cache.newHead(encoded, lease)
 	if e.head != nil {
 		m.cache.retire(e.head)
 	}
-	n := e.withPut(v, head)
+	n := e.withPut(v, int32(len(encoded)), lease)
+	m.cache.keep(n.head, encoded)
 	m.tree.Set(n)
 	m.leases.move(n.key, before, lease)
 	event.Key, event.KeyValue = n.key, encoded
