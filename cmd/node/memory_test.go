@@ -15,7 +15,7 @@ import (
 )
 
 func TestGCPercent_HighForASmallHeapAndGosDefaultForALargeOne(t *testing.T) {
-	cases := map[uint64]int{0: gcPercentMax, 1 << 20: gcPercentMax, 16 << 20: 400, 1 << 30: gcPercentMin}
+	cases := map[uint64]int{0: gcPercentMax, 1 << 20: gcPercentMax, 16 << 20: 600, 1 << 30: gcPercentMin}
 	for live, want := range cases {
 		if got := gcPercent(live); got != want {
 			t.Errorf("gcPercent(%d) = %d, want %d", live, got, want)

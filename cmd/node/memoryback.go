@@ -21,9 +21,9 @@ const (
 	memoryLook      = 2 * time.Second
 	memoryCalmAfter = 30 * time.Second
 	memoryCalmLoad  = 0.2
-	// memoryExcessMin and memoryExcessShare are how much more than the live heap is worth a collection: what the collector
-	// lets a small heap grow by anyway, and a quarter of a large one.
-	memoryExcessMin   = heapSlackBytes
+	// memoryExcessMin and memoryExcessShare are how much more than the live heap is worth a collection: two thirds of what
+	// the collector lets a small heap grow by, and a quarter of a large one.
+	memoryExcessMin   = heapSlackBytes * 2 / 3
 	memoryExcessShare = 4
 	// memoryGrowthMin is how much more must have come together since the last time: what fragmentation holds cannot be
 	// given back, and is not tried for again and again.
