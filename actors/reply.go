@@ -34,6 +34,13 @@ type Reply[R any] struct{ p *reply[R] }
 // NewReply makes a reply for a goroutine that will Wait, or for a seeded test that will Poll.
 func NewReply[R any]() Reply[R] { return Reply[R]{new(reply[R])} }
 
+// ReplySlot is room for one reply inside of something larger, a request for instance, which then is one piece with it.
+// It must not be copied.
+type ReplySlot[R any] struct{ reply reply[R] }
+
+// Reply is NewReply in this slot. Called once.
+func (s *ReplySlot[R]) Reply() Reply[R] { return Reply[R]{&s.reply} }
+
 // ReplyTo makes a reply for an actor: f runs once, in the answerer's turn, and must only Tell. It is how an actor asks
 // another one without waiting: f tells the answer to the asker as a message of the asker's own protocol.
 func ReplyTo[R any](f func(R, error)) Reply[R] {

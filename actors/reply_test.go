@@ -94,3 +94,18 @@ func TestReply_Raced(t *testing.T) {
 		wait.Wait()
 	}
 }
+
+func TestReply_InASlotIsNoObjectOfItsOwn(t *testing.T) {
+	ctx := context.Background()
+	var slots [1000]actors.ReplySlot[*int]
+	next := 0
+	allocs := testing.AllocsPerRun(len(slots)-1, func() {
+		r := slots[next].Reply()
+		next++
+		r.Send(nil)
+		_, _ = r.Wait(ctx)
+	})
+	if allocs != 0 {
+		t.Errorf("a reply in a slot allocates %v times", allocs)
+	}
+}

@@ -29,8 +29,11 @@ func (a *applyCore) apply(w *applyWork) (*proto.Batch, []*confChanged) {
 	batch := &proto.Batch{Commands: make([]proto.Command, len(w.entries)), Bytes: w.bytes}
 	var changes []*confChanged
 	for i, e := range w.entries {
-		actors.Must(a.next == 0 || e.GetIndex() == a.next, "entry %d to apply where %d is due", e.GetIndex(), a.next)
-		a.next = e.GetIndex() + 1
+		index := e.GetIndex()
+		if a.next != 0 && index != a.next {
+			actors.Must(false, "entry %d to apply where %d is due", index, a.next)
+		}
+		a.next = index + 1
 		c := &batch.Commands[i]
 		c.Index, c.Term = proto.Index(e.GetIndex()), proto.Term(e.GetTerm())
 		switch e.GetType() {
@@ -66,7 +69,9 @@ func (a *applyCore) normal(c *proto.Command, e *raftpb.Entry, waiter *propose) {
 		err := pb.Unmarshal(e.Data, r)
 		actors.Must(err == nil, "entry %d cannot be decoded: %v", e.GetIndex(), err)
 	}
-	actors.Must(r.GetID() != 0 || r.GetHeader() != nil, "entry %d has no request id", e.GetIndex())
+	if r.GetID() == 0 && r.GetHeader() == nil {
+		actors.Must(false, "entry %d has no request id", e.GetIndex())
+	}
 	next, writes, mine := a.internal(r, c.Index)
 	if mine {
 		a.membership = next
@@ -74,7 +79,9 @@ func (a *applyCore) normal(c *proto.Command, e *raftpb.Entry, waiter *propose) {
 		c.Answered = &proto.Result{}
 		return
 	}
-	actors.Must(hasApplicable(r), "entry %d has no content", e.GetIndex())
+	if !hasApplicable(r) {
+		actors.Must(false, "entry %d has no content", e.GetIndex())
+	}
 	c.Request = r
 }
 

@@ -165,13 +165,13 @@ func (c *Client) Propose(ctx context.Context, r *etcdserverpb.InternalRaftReques
 		c.metrics.failed.Inc()
 		return nil, ErrTooManyRequests
 	}
-	m, err := c.prepare(r)
+	p, err := c.prepare(r)
 	if err != nil {
 		return nil, err
 	}
-	reply := actors.NewReply[*proto.Result]()
-	m.answer = reply
-	if err := c.ref.Whisper(actors.Normal, m); err != nil {
+	reply := p.slot.Reply()
+	p.message.answer = reply
+	if err := c.ref.Whisper(actors.Normal, &p.message); err != nil {
 		c.metrics.failed.Inc()
 		return nil, domainError(err)
 	}
@@ -194,40 +194,49 @@ func (c *Client) ProposeInTerm(t proto.Term, r *etcdserverpb.InternalRaftRequest
 	if t == 0 {
 		return ErrNotLeader
 	}
-	m, err := c.prepare(r)
+	p, err := c.prepare(r)
 	if err != nil {
 		return err
 	}
-	m.answer, m.term = answer, t
+	p.message.answer, p.message.term = answer, t
 	if c.ref.Depth(actors.Control) > inboxOwnControlMax {
 		return ErrTooManyRequests
 	}
-	return domainError(c.ref.Tell(actors.Control, m))
+	return domainError(c.ref.Tell(actors.Control, &p.message))
 }
 
 // ProposeTo is Propose for actors: it never waits. It is for what does not depend on who leads, such as this member's
 // own alarms. The answer is given through answer unless ProposeTo itself returns an error.
 func (c *Client) ProposeTo(r *etcdserverpb.InternalRaftRequest, answer actors.Reply[*proto.Result]) error {
-	m, err := c.prepare(r)
+	p, err := c.prepare(r)
 	if err != nil {
 		return err
 	}
-	m.answer = answer
-	if err := c.ref.Whisper(actors.Normal, m); err != nil {
+	p.message.answer = answer
+	if err := c.ref.Whisper(actors.Normal, &p.message); err != nil {
 		c.metrics.failed.Inc()
 		return domainError(err)
 	}
 	return nil
 }
 
+// proposal is a propose and what every one of them needs beside it, in one piece. The entry is not part of it: raft may
+// keep that for longer.
+type proposal struct {
+	message propose
+	header  etcdserverpb.RequestHeader
+	slot    actors.ReplySlot[*proto.Result]
+}
+
 // prepare checks and encodes a request, all that can be done outside of raft's turn. Nothing gets past it that a member
 // could fail to decode (rule 4.6).
-func (c *Client) prepare(r *etcdserverpb.InternalRaftRequest) (*propose, error) {
+func (c *Client) prepare(r *etcdserverpb.InternalRaftRequest) (*proposal, error) {
 	if err := ValidateRequest(r); err != nil {
 		return nil, err
 	}
+	p := new(proposal)
 	if r.Header == nil {
-		r.Header = &etcdserverpb.RequestHeader{}
+		r.Header = &p.header
 	}
 	r.Header.ID = c.ids.next()
 	r.ID = 0
@@ -238,7 +247,8 @@ func (c *Client) prepare(r *etcdserverpb.InternalRaftRequest) (*propose, error) 
 	if len(data) > c.requestBytesMax {
 		return nil, ErrRequestTooLarge
 	}
-	return &propose{id: r.Header.ID, request: r, entry: &raftpb.Entry{Data: data}}, nil
+	p.message.id, p.message.request, p.message.entry = r.Header.ID, r, &raftpb.Entry{Data: data}
+	return p, nil
 }
 
 // ReadIndex gives an index at which a read that starts now is linearizable: the reader waits until the store has

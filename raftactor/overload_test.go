@@ -134,12 +134,12 @@ func TestClient_AFloodDoesNotKeepLeasesAlive(t *testing.T) {
 	term := s.client.Status().Term
 	flooded := false
 	for i := range inboxMessagesMax + 1 {
-		m, err := s.client.prepare(putRequest(fmt.Sprint(i)))
+		p, err := s.client.prepare(putRequest(fmt.Sprint(i)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.answer = &answerCount{}
-		if flooded = errors.Is(s.client.ref.Tell(actors.Normal, m), actors.ErrFull); flooded {
+		p.message.answer = &answerCount{}
+		if flooded = errors.Is(s.client.ref.Tell(actors.Normal, &p.message), actors.ErrFull); flooded {
 			break
 		}
 	}

@@ -59,7 +59,9 @@ func (p *proposals) keep(m *propose, now, deadline int) {
 	if p.pending == nil {
 		p.pending = make(map[uint64]*propose)
 	}
-	actors.Must(p.pending[m.id] == nil, "request id %x is used twice", m.id)
+	if p.pending[m.id] != nil {
+		actors.Must(false, "request id %x is used twice", m.id)
+	}
 	m.since, m.deadline, m.size = now, deadline, m.Size()
 	p.pending[m.id] = m
 	p.bytes += m.size

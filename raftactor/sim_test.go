@@ -298,14 +298,14 @@ func (s *sim) settle() {
 func (s *sim) put() {
 	s.names++
 	key := fmt.Sprintf("k%d", s.names)
-	m, err := s.client.prepare(s.request(key))
+	p, err := s.client.prepare(s.request(key))
 	if err != nil {
 		s.t.Errorf("seed %d: %v", s.seed, err)
 		return
 	}
-	reply := actors.NewReply[*proto.Result]()
-	m.answer = reply
-	if s.client.ref.Tell(actors.Normal, m) == nil {
+	reply := p.slot.Reply()
+	p.message.answer = reply
+	if s.client.ref.Tell(actors.Normal, &p.message) == nil {
 		s.open = append(s.open, simRequest{key: key, put: reply})
 	}
 }

@@ -248,7 +248,9 @@ type boltWrite struct {
 
 func (w *boltWrite) bucket(name proto.Bucket) *bbolt.Bucket {
 	b := w.tx.Bucket([]byte(name))
-	actors.Must(b != nil, "file %s has no bucket %s", w.file.path, name)
+	if b == nil {
+		actors.Must(false, "file %s has no bucket %s", w.file.path, name)
+	}
 	return b
 }
 
