@@ -121,9 +121,11 @@ const (
 	servedEventsPerTurnMax = 2048
 	servedBytesPerTurnMax  = 1 << 20
 	// restPerEventDefault and restPerMebibyteDefault are how long the reader of history rests for what it has delivered,
-	// divided by the processors, while somebody writes: about what encoding, sending and the client's decoding take.
+	// divided by the processors, while somebody writes: about what encoding, sending and the client's decoding take, for
+	// large values half more: with 8 ms a MiB the p99 of writes beside 200 streams was 1.25 of what it is alone, with 12
+	// it is below 1.2.
 	restPerEventDefault    = 8 * time.Microsecond
-	restPerMebibyteDefault = 8 * time.Millisecond
+	restPerMebibyteDefault = 12 * time.Millisecond
 	// restMin is the shortest rest worth a timer, restMax the longest in one go.
 	restMin = time.Millisecond
 	restMax = 50 * time.Millisecond
