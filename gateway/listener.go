@@ -152,7 +152,8 @@ func (s *splitter) sniff(element *list.Element) {
 	case err == nil && s.pass != nil && !s.pass(conn, target == s.http2, seen):
 		err = errRefused
 	}
-	if err != nil || conn.SetReadDeadline(time.Time{}) != nil || !target.give(&peekedConn{Conn: conn, reader: reader}) {
+	if err != nil || conn.SetReadDeadline(time.Time{}) != nil ||
+		!target.give(newPeekedConn(conn, reader, target == s.http2)) {
 		_ = conn.Close()
 	}
 }
@@ -257,13 +258,44 @@ type peekedConn struct {
 	net.Conn
 	reader *bufio.Reader // nil once it is empty
 	acks   ackJoiner
+	pings  *pingSieve // nil for HTTP/1.1
+}
+
+func newPeekedConn(conn net.Conn, reader *bufio.Reader, http2 bool) *peekedConn {
+	c := &peekedConn{Conn: conn, reader: reader}
+	if http2 {
+		c.pings = newPingSieve()
+	}
+	return c
+}
+
+// sift is what the reader of the connection gets of bytes that have come.
+func (c *peekedConn) sift(p []byte) []byte {
+	if c.pings == nil {
+		return p
+	}
+	return c.pings.sift(p, func(payload []byte) bool { return c.acks.answer(c.Conn, payload) })
 }
 
 // Write implements net.Conn.
-func (c *peekedConn) Write(p []byte) (int, error) { return c.acks.write(c.Conn, p) }
+func (c *peekedConn) Write(p []byte) (int, error) {
+	if c.pings == nil {
+		return c.Conn.Write(p)
+	}
+	return c.acks.write(c.Conn, p)
+}
 
 // Read implements net.Conn. It is called by one goroutine.
 func (c *peekedConn) Read(p []byte) (int, error) {
+	for {
+		came, err := c.read(p)
+		if n := len(c.sift(p[:came])); n > 0 || came == 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+func (c *peekedConn) read(p []byte) (int, error) {
 	if c.reader == nil {
 		return c.Conn.Read(p)
 	}

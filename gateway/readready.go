@@ -19,10 +19,20 @@ var (
 
 // ReadOnReady implements readyReader.
 func (c *peekedConn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
-	if inner, ok := c.Conn.(readyReader); ok && c.reader == nil {
-		return inner.ReadOnReady(size, pool)
+	inner, ok := c.Conn.(readyReader)
+	if !ok || c.reader != nil {
+		return readInto(c, size, pool)
 	}
-	return readInto(c, size, pool)
+	for {
+		b, n, err := inner.ReadOnReady(size, pool)
+		if n == 0 || err != nil {
+			return b, n, err
+		}
+		if n = len(c.sift((*b)[:n])); n > 0 {
+			return b, n, nil
+		}
+		pool.Put(b)
+	}
 }
 
 // readInto is ReadOnReady of what can only wait with a buffer in its hand.
