@@ -38,7 +38,7 @@ func NewReply[R any]() Reply[R] { return Reply[R]{new(reply[R])} }
 // It must not be copied.
 type ReplySlot[R any] struct{ reply reply[R] }
 
-// Reply is NewReply in this slot. Called once.
+// Reply is NewReply in this slot. It is called once: a second reply would be the same one.
 func (s *ReplySlot[R]) Reply() Reply[R] { return Reply[R]{&s.reply} }
 
 // ReplyTo makes a reply for an actor: f runs once, in the answerer's turn, and must only Tell. It is how an actor asks

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"container/list"
 	"errors"
-	"io"
 	"net"
 	"sync"
 	"time"
@@ -12,13 +11,6 @@ import (
 
 // http2Preface is what every HTTP/2 connection starts with (RFC 9113, section 3.4). gRPC clients send it at once.
 const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-// After the preface comes a SETTINGS frame (RFC 9113, sections 3.4, 4.1 and 6.5): three bytes of length, the type, then
-// five bytes that do not matter here.
-const (
-	http2FrameHeaderBytes = 9
-	http2FrameSettings    = 4
-)
 
 // splitter takes the connections of one port and gives each to one of two listeners by its first bytes: gRPC speaks
 // HTTP/2, everything else is tried as HTTP/1.1, which answers garbage with 400.
@@ -178,17 +170,17 @@ func (s *splitter) choose(reader *bufio.Reader) (*handoff, error) {
 	}
 }
 
-// awaitSettings reads on until the first frame after the preface is whole. What is no SETTINGS frame, or one larger
-// than any client sends, is left for gRPC to judge.
+// awaitSettings reads on until the first frame after the preface is whole, which has to be SETTINGS (RFC 9113, section
+// 3.4). What is something else, or larger than any client sends, is left for gRPC to judge.
 func awaitSettings(reader *bufio.Reader) error {
-	const before = len(http2Preface) + http2FrameHeaderBytes
+	const before = len(http2Preface) + frameHeaderBytes
 	seen, err := reader.Peek(before)
 	if err != nil {
 		return err
 	}
 	header := seen[len(http2Preface):]
 	length := int(header[0])<<16 | int(header[1])<<8 | int(header[2])
-	if header[3] != http2FrameSettings || length > sniffBufferBytes-before {
+	if header[3] != settingsType || length > sniffBufferBytes-before {
 		return nil
 	}
 	_, err = reader.Peek(before + length)
@@ -252,62 +244,6 @@ func (h *handoff) Close() error {
 
 // Addr implements net.Listener.
 func (h *handoff) Addr() net.Addr { return h.addr }
-
-// peekedConn gives back what was read from a connection while its protocol was looked for, then is the connection.
-type peekedConn struct {
-	net.Conn
-	reader *bufio.Reader // nil once it is empty
-	acks   ackJoiner
-	pings  *pingSieve // nil for HTTP/1.1
-}
-
-func newPeekedConn(conn net.Conn, reader *bufio.Reader, http2 bool) *peekedConn {
-	c := &peekedConn{Conn: conn, reader: reader}
-	if http2 {
-		c.pings = newPingSieve()
-	}
-	return c
-}
-
-// sift is what the reader of the connection gets of bytes that have come.
-func (c *peekedConn) sift(p []byte) []byte {
-	if c.pings == nil {
-		return p
-	}
-	return c.pings.sift(p, func(payload []byte) bool { return c.acks.answer(c.Conn, payload) })
-}
-
-// Write implements net.Conn.
-func (c *peekedConn) Write(p []byte) (int, error) {
-	if c.pings == nil {
-		return c.Conn.Write(p)
-	}
-	return c.acks.write(c.Conn, p)
-}
-
-// Read implements net.Conn. It is called by one goroutine.
-func (c *peekedConn) Read(p []byte) (int, error) {
-	for {
-		came, err := c.read(p)
-		if n := len(c.sift(p[:came])); n > 0 || came == 0 || err != nil {
-			return n, err
-		}
-	}
-}
-
-func (c *peekedConn) read(p []byte) (int, error) {
-	if c.reader == nil {
-		return c.Conn.Read(p)
-	}
-	n, err := c.reader.Read(p[:min(len(p), c.reader.Buffered())])
-	if c.reader.Buffered() == 0 {
-		c.reader = nil
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil // an empty buffer, not the end of the connection
-	}
-	return n, err
-}
 
 // halfOpen is the number of connections that have not shown their protocol.
 func (s *splitter) halfOpen() int {

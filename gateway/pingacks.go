@@ -4,6 +4,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"troupe/actors"
 )
 
 // ackJoiner lets the answers to HTTP/2 pings travel with the next write of a connection. Clients measure the connection
@@ -14,24 +16,20 @@ import (
 // What is held back goes out between two frames. gRPC does not write frame by frame: a buffer may end within one.
 // The zero value is ready.
 type ackJoiner struct {
-	mu     sync.Mutex
-	place  framePlace // of what gRPC writes
-	held   []byte     // answers that are due; the storage is kept. A timer runs while there are any
-	joined []byte     // scratch: the answer and what follows it
+	mu    sync.Mutex
+	place framePlace // of what gRPC writes
+	// held are answers that are due, no more than ackBytesMax; the storage is kept. A timer runs while there are any.
+	held   []byte
+	joined []byte // scratch: the answers and what follows them
 	timer  *time.Timer
 	armed  bool
-	spoke  bool // something else than answers to pings was written since a ping was last answered here
+	spoke  bool // gRPC has sent something since a ping was last answered here
+	ended  bool // closed or broken
 }
 
-// The frame of an answered ping (RFC 9113, section 6.7): the header with length 8, type and flag, and 8 bytes.
-const (
-	frameHeaderBytes = 9
-	pingBytes        = 8
-	pingType         = 0x6
-	ackFlag          = 0x1
-	dataType         = 0x0
-	headersType      = 0x1
-)
+// ackBytesMax is one answer of gRPC's own and one of those that are given here: the next one is given only after a
+// write that takes these along.
+const ackBytesMax = 2 * (frameHeaderBytes + pingBytes)
 
 // isPingAck reports whether the bytes are the answer to one ping and nothing else.
 func isPingAck(p []byte) bool {
@@ -44,29 +42,39 @@ func (a *ackJoiner) write(conn net.Conn, p []byte) (int, error) {
 	defer a.mu.Unlock()
 	between := a.place.between()
 	a.place.walk(p)
-	if between && len(p) > frameHeaderBytes && (p[3] == dataType || p[3] == headersType) {
+	if !between {
+		return a.send(conn, p) // it goes on with a frame, before anything else
+	}
+	if len(p) > frameHeaderBytes && (p[3] == dataType || p[3] == headersType) {
 		a.spoke = true // what gRPC counts as having been sent; of frames that leave together the first decides
 	}
 	switch {
-	case len(a.held) > 0 && between: // they go first
-	case between && isPingAck(p):
-		a.held = append(a.held, p...)
-		a.arm(conn)
+	case len(a.held) == 0 && isPingAck(p):
+		a.hold(conn, p)
 		return len(p), nil
-	default:
-		return conn.Write(p)
-	}
-	if len(p) > joinedBytesMax {
+	case len(a.held) == 0:
+		return a.send(conn, p)
+	case len(p) > joinedBytesMax:
 		if err := a.flush(conn); err != nil {
 			return 0, err
 		}
-		return conn.Write(p)
+		return a.send(conn, p)
+	default:
+		a.joined = append(append(a.joined[:0], a.held...), p...)
+		before := len(a.held)
+		a.held = a.held[:0]
+		n, err := a.send(conn, a.joined)
+		return max(0, n-before), err
 	}
-	a.joined = append(append(a.joined[:0], a.held...), p...)
-	before := len(a.held)
-	a.held = a.held[:0]
-	n, err := conn.Write(a.joined)
-	return max(0, n-before), err
+}
+
+// send writes to the connection. After an error nothing is ever written again, so that nothing is held either.
+func (a *ackJoiner) send(conn net.Conn, p []byte) (int, error) {
+	n, err := conn.Write(p)
+	if err != nil {
+		a.stop()
+	}
+	return n, err
 }
 
 // answer answers a ping that does not come to gRPC, if that has sent something since the last one, and reports whether
@@ -76,17 +84,28 @@ func (a *ackJoiner) answer(conn net.Conn, payload []byte) bool {
 		return false
 	}
 	defer a.mu.Unlock()
-	if !a.spoke {
+	if !a.spoke || a.ended {
 		return false
 	}
 	a.spoke = false
-	a.held = append(append(a.held, 0, 0, pingBytes, pingType, ackFlag, 0, 0, 0, 0), payload...)
-	a.arm(conn)
+	a.hold(conn, []byte{2: pingBytes, 3: pingType, 4: ackFlag, 8: 0}, payload)
 	return true
 }
 
-// arm has the answer written when nothing takes it along. A timer that still runs for an earlier one comes sooner,
-// which does no harm. The lock is held.
+// hold keeps the parts of an answer and has it written when nothing takes it along. A timer that still runs for an
+// earlier one comes sooner, which does no harm. The lock is held.
+func (a *ackJoiner) hold(conn net.Conn, parts ...[]byte) {
+	if a.ended {
+		return
+	}
+	for _, p := range parts {
+		a.held = append(a.held, p...)
+	}
+	actors.Must(len(a.held) <= ackBytesMax, "more answers to pings are held than two")
+	a.arm(conn)
+}
+
+// arm starts the timer unless it runs. The lock is held.
 func (a *ackJoiner) arm(conn net.Conn) {
 	switch {
 	case a.armed:
@@ -99,16 +118,33 @@ func (a *ackJoiner) arm(conn net.Conn) {
 	a.armed = true
 }
 
+// end is the end of the connection.
+func (a *ackJoiner) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stop()
+}
+
+// stop drops what is held, for good. The lock is held.
+func (a *ackJoiner) stop() {
+	a.ended = true
+	a.held, a.joined = nil, nil
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
 // due is the timer. An error shows in the next write of the connection, or in its next read.
 func (a *ackJoiner) due(conn net.Conn) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.armed = false
-	if !a.place.between() { // the rest of a frame is about to be written
+	switch a.armed = false; {
+	case len(a.held) == 0:
+	case a.place.between():
+		_ = a.flush(conn)
+	default: // the rest of a frame is about to be written
 		a.arm(conn)
-		return
 	}
-	_ = a.flush(conn)
 }
 
 // flush writes what is held. The lock is held.
@@ -116,7 +152,8 @@ func (a *ackJoiner) flush(conn net.Conn) error {
 	if len(a.held) == 0 {
 		return nil
 	}
-	_, err := conn.Write(a.held)
+	p := a.held
 	a.held = a.held[:0]
+	_, err := a.send(conn, p)
 	return err
 }

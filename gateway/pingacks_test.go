@@ -82,9 +82,9 @@ func TestPingAcks_NoByteChangesItsPlace(t *testing.T) {
 			p := pingAck(byte(i))
 			switch random.IntN(4) {
 			case 0:
-				p = bytes.Repeat([]byte{byte(i)}, random.IntN(2*joinedBytesMax))
+				p = frame(dataType, 0, random.IntN(2*joinedBytesMax))
 			case 1:
-				p = bytes.Repeat([]byte{byte(i)}, random.IntN(30))
+				p = frame(byte(10+i), ackFlag, random.IntN(30))
 			}
 			want = append(want, p...)
 			if n, err := joiner.write(conn, p); n != len(p) || err != nil {
@@ -92,6 +92,9 @@ func TestPingAcks_NoByteChangesItsPlace(t *testing.T) {
 			}
 		}
 		joiner.due(conn)
+		if joiner.armed {
+			t.Fatalf("seed %d: the timer runs for nothing", seed)
+		}
 		if _, all := conn.written(); !bytes.Equal(all, want) {
 			t.Fatalf("seed %d: what was written has changed", seed)
 		}

@@ -2,9 +2,13 @@ package gateway
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // frame is a frame of HTTP/2 with a payload of that length.
@@ -34,7 +38,7 @@ func TestPingSieve_TakesWholePingsAndNothingElse(t *testing.T) {
 				inner := ping(200)
 				frames = append(frames, append([]byte{0, 0, byte(len(inner)), dataType, 0, 0, 0, 0, 1}, inner...))
 			default:
-				frames = append(frames, frame(byte(r.IntN(10)), ackFlag, r.IntN(300)))
+				frames = append(frames, frame(byte(r.IntN(10)), ackFlag|endHeadersFlag, r.IntN(300)))
 			}
 		}
 		taken := make(map[byte]bool)
@@ -80,8 +84,9 @@ func TestPingSieve_PassesWhatIsNotAnswered(t *testing.T) {
 	}
 	for name, odd := range map[string][]byte{
 		"an answer": pingAck(1), "of a stream": {0, 0, 8, pingType, 0, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8},
-		"too short": {0, 0, 7, pingType, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7},
-		"in part":   ping(1)[:frameHeaderBytes+pingBytes-1],
+		"too short":             {0, 0, 7, pingType, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7},
+		"in part":               ping(1)[:frameHeaderBytes+pingBytes-1],
+		"in a block of headers": append(frame(headersType, 0, 4), ping(1)...),
 	} {
 		s := new(pingSieve)
 		got := s.sift(bytes.Clone(odd), func([]byte) bool { return true })
@@ -99,7 +104,7 @@ func TestPingAcks_OnePingIsAnsweredForEachAnswer(t *testing.T) {
 		t.Error("answered before anything was sent")
 	}
 	for range 3 {
-		if _, err := joiner.write(conn, frame(headersType, 0, 3)); err != nil {
+		if _, err := joiner.write(conn, frame(headersType, endHeadersFlag, 3)); err != nil {
 			t.Fatal(err)
 		}
 		if !joiner.answer(conn, payload) || joiner.answer(conn, payload) {
@@ -110,7 +115,7 @@ func TestPingAcks_OnePingIsAnsweredForEachAnswer(t *testing.T) {
 		_, all := conn.written()
 		return bytes.Count(all, pingAck(7)) == 3
 	})
-	if _, err := joiner.write(conn, frame(0x4, 0, 6)); err != nil { // settings
+	if _, err := joiner.write(conn, frame(settingsType, 0, 6)); err != nil {
 		t.Fatal(err)
 	}
 	if joiner.answer(conn, payload) {
@@ -125,7 +130,7 @@ func TestPingAcks_GoBetweenFrames(t *testing.T) {
 		conn, joiner := &writesRecorder{}, &ackJoiner{}
 		var sent []byte
 		for range 1 + r.IntN(10) {
-			sent = append(sent, frame(byte(r.IntN(2)), 0, r.IntN(2*joinedBytesMax))...)
+			sent = append(sent, frame(byte(r.IntN(2)), endHeadersFlag, r.IntN(2*joinedBytesMax))...)
 		}
 		answered := 0
 		for rest := sent; len(rest) > 0; {
@@ -172,5 +177,86 @@ func TestPingAcks_APingDoesNotWaitForAWrite(t *testing.T) {
 	joiner.mu.Lock()
 	if joiner.answer(nil, make([]byte, pingBytes)) {
 		t.Error("a ping was answered in the middle of a write")
+	}
+}
+
+// A large answer that breaks off leaves the connection within a frame for ever.
+func TestPingAcks_NothingRunsOnAfterABrokenWriteOrTheEnd(t *testing.T) {
+	payload := make([]byte, pingBytes)
+	for name, breaks := range map[string]func(*ackJoiner, *writesRecorder){
+		"broken": func(a *ackJoiner, conn *writesRecorder) {
+			conn.broken = errors.New("reset")
+			_, _ = a.write(conn, frame(dataType, 0, 1000)[:500])
+		},
+		"closed": func(a *ackJoiner, conn *writesRecorder) {
+			_, _ = a.write(conn, frame(dataType, 0, 1000)[:500])
+			a.end()
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			conn, joiner := &writesRecorder{}, &ackJoiner{}
+			if _, err := joiner.write(conn, frame(headersType, endHeadersFlag, 3)); err != nil {
+				t.Fatal(err)
+			}
+			if !joiner.answer(conn, payload) {
+				t.Fatalf("%s: the ping is not answered", name)
+			}
+			breaks(joiner, conn)
+			time.Sleep(10 * pingAckHeldMax)
+			synctest.Wait()
+			writes, _ := conn.written()
+			time.Sleep(10 * pingAckHeldMax)
+			if after, _ := conn.written(); after != writes || len(joiner.held) > 0 || joiner.timer.Stop() {
+				t.Errorf("%s: %d answers are held, %d writes later", name, len(joiner.held), after-writes)
+			}
+			if joiner.spoke = true; joiner.answer(conn, payload) {
+				t.Errorf("%s: a ping is answered", name)
+			}
+		})
+	}
+}
+
+// A call and then nothing but pings: the first is taken, the next one gRPC takes for the first, and objects at the
+// third of those after it.
+func TestPingSieve_TooManyPingsAreStillObjectedTo(t *testing.T) {
+	c := dial(t, newReadyEdge(t, nil))
+	field := func(name, value string) string { // without the table (RFC 7541, section 6.2.2)
+		return "\x00" + string(rune(len(name))) + name + string(rune(len(value))) + value
+	}
+	headers := field(":method", "POST") + field(":scheme", "http") + field(":path", "/no/such") +
+		field(":authority", "x") + field("content-type", "application/grpc") + field("te", "trailers")
+	call := []byte{2: byte(len(headers)), 3: headersType, 4: endHeadersFlag | 1, 8: 1} // and the end of the stream
+	if _, err := c.Write(slices.Concat([]byte(http2Preface), make([]byte, 3), []byte{settingsType, 5: 0}, call,
+		[]byte(headers))); err != nil {
+		t.Fatal(err)
+	}
+	pings, answers := byte(0), byte(0)
+	for {
+		header := make([]byte, frameHeaderBytes)
+		if _, err := io.ReadFull(c, header); err != nil {
+			t.Fatalf("after %d pings, %d answers: %v", pings, answers, err)
+		}
+		payload := make([]byte, int(header[0])<<16|int(header[1])<<8|int(header[2]))
+		if _, err := io.ReadFull(c, payload); err != nil {
+			t.Fatal(err)
+		}
+		const goAway, tooManyPings = 0x7, 5
+		switch {
+		case header[3] == headersType, header[3] == pingType && header[4] == ackFlag:
+			if header[3] == pingType {
+				if answers++; !bytes.Equal(payload, bytes.Repeat([]byte{answers}, pingBytes)) {
+					t.Fatalf("answer %d has %x", answers, payload)
+				}
+			}
+			pings++
+			if _, err := c.Write(ping(pings)); err != nil {
+				t.Fatal(err)
+			}
+		case header[3] == goAway:
+			if !bytes.Contains(payload, []byte("too_many_pings")) || pings != tooManyPings {
+				t.Errorf("after %d pings, want %d: %q", pings, tooManyPings, payload)
+			}
+			return
+		}
 	}
 }

@@ -220,8 +220,8 @@ func (c *Client) ProposeTo(r *etcdserverpb.InternalRaftRequest, answer actors.Re
 	return nil
 }
 
-// proposal is a propose and what every one of them needs beside it, in one piece. The entry is not part of it: raft may
-// keep that for longer.
+// proposal is a propose and what most need beside it, in one piece: a header for a request without one, and the slot of
+// an answer that is waited for. The entry is not part of it: raft may keep that for longer.
 type proposal struct {
 	message propose
 	header  etcdserverpb.RequestHeader

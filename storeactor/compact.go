@@ -80,7 +80,7 @@ func (m *machine) compactStep(keys int) *compactFile {
 			m.tree.Delete(ch.before)
 			m.unbury(ch.before)
 		case ch.after.alive():
-			m.tree.Set(ch.after)
+			m.tree.Set(ch.after.apart())
 		default:
 			m.tree.Set(ch.after)
 			m.bury(ch.after)

@@ -88,8 +88,8 @@ func (b *indexBuilder) add(r *keyRecord) {
 		}
 	case !known:
 		// The oldest surviving record of a key tells when its life began; what was before it has been compacted.
-		born := keyEntry{key: exactly(r.key)}
-		n := born.withPut(r.version, r.bytes, r.lease)
+		unborn := keyEntry{key: exactly(r.key)}
+		n := unborn.withPut(r.version, r.bytes, r.lease)
 		n.live.created, n.live.number = proto.Version{Main: r.created}, r.number
 		b.set(n)
 	default:

@@ -85,7 +85,7 @@ func (g *generation) found(i int, head bool) found {
 }
 
 // headedEntry is an entry and the head that it was made with in one piece, bornEntry also the only version of a new
-// life: the index is most of what the collector has to walk over, and this makes it a third of the objects.
+// life: the index is most of what the collector has to walk over, and so a put of a new key is one object for it.
 type (
 	headedEntry struct {
 		keyEntry
@@ -113,6 +113,27 @@ func (e *keyEntry) withPut(v proto.Version, bytes int32, lease proto.LeaseID) *k
 	}
 	n.key, n.closed, n.head = e.key, e.closed, &n.value
 	n.value.bytes, n.value.lease = bytes, lease
+	return &n.keyEntry
+}
+
+// apart gives a living entry that a compaction made of another as a piece of its own: its head, and its only version,
+// are parts of the other one and would hold all that the compaction has dropped. The cached bytes move to the new
+// head. Store's turn only, before the entry takes the other one's place.
+func (e *keyEntry) apart() *keyEntry {
+	var n *headedEntry
+	if len(e.live.versions) == 1 {
+		single := &bornEntry{first: [1]proto.Version{e.live.versions[0]}}
+		n = &single.headedEntry
+		n.live.versions = single.first[:]
+	} else {
+		n = new(headedEntry)
+		n.live.versions = e.live.versions
+	}
+	n.key, n.closed, n.head = e.key, e.closed, &n.value
+	n.live.created, n.live.number = e.live.created, e.live.number
+	n.value.bytes, n.value.lease = e.head.bytes, e.head.lease
+	n.value.used.Store(e.head.used.Load())
+	n.value.data.Store(e.head.data.Swap(&retired))
 	return &n.keyEntry
 }
 

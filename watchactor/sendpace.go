@@ -10,7 +10,7 @@ import (
 
 // sendPace spreads what the readers of all streams send at once. One large value for hundreds of watchers makes as many
 // goroutines ready to copy and send it, and a write that comes then waits behind them at each of its steps. So while
-// somebody writes, large frames leave one after the other, in about the time that sending them takes a third of the
+// somebody writes, large frames leave one after the other, at a pace at which sending them takes less than half of the
 // machine; a lone watcher does not notice, and small frames are not held up. The reader of history rests for the same
 // reason and at the same rate.
 type sendPace struct {

@@ -9,8 +9,7 @@ import (
 	"troupe/proto"
 )
 
-// While somebody writes, large frames for many watchers leave at the rate that leaves two thirds of the machine to
-// others; when nobody writes they leave at once.
+// While somebody writes, large frames for many watchers leave at the given pace; when nobody writes they leave at once.
 func TestSendPace_LargeFramesAreSpreadWhileSomebodyWrites(t *testing.T) {
 	const frames, bytes = 40, 64 << 10
 	start := time.Unix(1000, 0)

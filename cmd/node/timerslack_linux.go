@@ -10,8 +10,8 @@ import (
 const (
 	// timerSlack is how much later than asked for the kernel may end a thread's sleep, to end several at once. Go's
 	// monitor thread sleeps for 20 us at a time while anything runs; with Linux's default of 50 us it is awake every
-	// 70 us, which was a fifth of the CPU of a lone client's puts and 5 % of that of a hundred clients'. Nothing here
-	// needs a timer to be more exact than this.
+	// 70 us, a fifth of the CPU of a lone client's puts and 5 % of that of a hundred clients'. Nothing here needs a timer
+	// to be more exact than this.
 	//
 	// What it costs: the monitor takes the processor of a thread that is in a long system call (an fsync) away up to
 	// twice this later. More than this saves little more.
