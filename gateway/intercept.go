@@ -50,8 +50,8 @@ func unary[T any, P interface {
 			return nil, err
 		}
 		r.begin(ctx)
-		s.work.enter()
-		defer s.work.leave()
+		s.enterUnary()
+		defer s.leaveUnary()
 		out, err := m.handle(&r.call, in, func() (any, error) { return handle(&r.call, in) })
 		// The answer is sent from here, not from within, so that the stack of most calls need not grow for it.
 		if err == nil {
@@ -63,6 +63,18 @@ func unary[T any, P interface {
 		m.end(&r.call, in, answerSize{count: -1, bytes: -1}, err)
 		return nil, err
 	}}
+}
+
+func (s *Server) enterUnary() {
+	s.work.enter()
+	if s.unary.Add(1) == crowdedCalls && s.cfg.Crowded != nil {
+		s.cfg.Crowded()
+	}
+}
+
+func (s *Server) leaveUnary() {
+	s.unary.Add(-1)
+	s.work.leave()
 }
 
 // unaryMethod is what is the same for all calls of one unary method.

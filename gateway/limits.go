@@ -69,6 +69,8 @@ const (
 	// alarmsSeenMax bounds how many cleared alarms etcd_debugging_server_alarms goes on to show; a cluster has two alarms
 	// for each member.
 	alarmsSeenMax = 64
+	// crowdedCalls is how many unary calls at once are more than a few processors should work on (Config.Crowded).
+	crowdedCalls = 16
 	// connectionBufferBytes is the read and the write buffer of a gRPC connection: larger ones mean fewer system calls
 	// when many small answers leave together (measured: reference figures of the project, a quarter less CPU per call).
 	connectionBufferBytes = 128 << 10

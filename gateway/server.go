@@ -76,6 +76,9 @@ type Config struct {
 	// RequestTimes is where requests are timed; nil: a new one, registered with Registry. The member's own proposals are
 	// timed by whoever makes them.
 	RequestTimes *RequestTimes
+	// Crowded is called when the number of unary calls that are being worked on rises to crowdedCalls. It must not wait;
+	// nil: nobody is told.
+	Crowded func()
 	// ExtensiveMetrics adds grpc_server_handling_seconds (--metrics=extensive).
 	ExtensiveMetrics bool
 	// LogLevel is shown on the debug pages and changed there; nil: neither.
@@ -180,6 +183,7 @@ type Server struct {
 	// that were admitted. pages are the HTTP/1.1 requests, which are cut when pageLife ends.
 	conns    connections
 	work     *inFlight
+	unary    atomic.Int64 // unary calls that are being worked on
 	pages    *inFlight
 	pageLife context.Context
 	endPages context.CancelFunc

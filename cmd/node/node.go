@@ -37,8 +37,9 @@ func Run(ctx context.Context, cfg Config, seams Seams) error {
 	if err != nil {
 		return errors.Join(err, sockets.close())
 	}
-	tuneProcessors(tuning, t.Store.Tidying, t.Watch.Delivering)
-	edge, err := newGateway(t, seams.LogLevel)
+	together := newCrowd()
+	tuneProcessors(tuning, t.Store.Tidying, t.Watch.Delivering, together)
+	edge, err := newGateway(t, seams.LogLevel, together.note)
 	if err != nil {
 		return errors.Join(err, t.Stop(context.Background()), sockets.close())
 	}
@@ -111,7 +112,7 @@ func ignoreEnd(ctx context.Context, err error) error {
 }
 
 // newGateway puts the gateway in front of the actors.
-func newGateway(t *Troupe, level gateway.LogLevel) (*gateway.Server, error) {
+func newGateway(t *Troupe, level gateway.LogLevel, crowded func()) (*gateway.Server, error) {
 	c := &t.cfg
 	return gateway.New(gateway.Config{
 		Member: t.Meta.Member, Cluster: t.Meta.Cluster,
@@ -126,7 +127,7 @@ func newGateway(t *Troupe, level gateway.LogLevel) (*gateway.Server, error) {
 		RequestTimes: t.timer.times, ExtensiveMetrics: c.ExtensiveMetrics, Profiling: c.EnablePprof, LogLevel: level,
 		DebugElsewhere: len(c.ListenDebugURLs) > 0, NoJSON: !c.EnableGRPCGateway, Hosts: c.HostWhitelist, Origins: c.CORS,
 		PagesElsewhere: len(c.ListenClientHTTPURLs) > 0, Features: c.Features,
-		StopServingOnDefragment: c.StopServingOnDefragment,
+		StopServingOnDefragment: c.StopServingOnDefragment, Crowded: crowded,
 	})
 }
 

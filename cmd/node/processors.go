@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/metrics"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -65,6 +66,8 @@ type load struct {
 	// tidying says that housekeeping is under way, delivering that deliveries to watchers have to be spread in time: much
 	// work that must not be in the way.
 	tidying, delivering bool
+	// crowded says that many requests are being worked on at once, which is known before anything has waited.
+	crowded bool
 	// live is the live heap, in bytes.
 	live uint64
 }
@@ -107,7 +110,7 @@ func (p *processors) next(l load) (light bool, look time.Duration) {
 		if p.pressed++; l.scheduled < least || l.waited*waitedShare <= l.scheduled {
 			p.pressed = 0
 		}
-		if l.heavy() || p.pressed >= pressedLooks || p.judged(fullAfter) > fullLoadMin {
+		if l.heavy() || l.crowded || p.pressed >= pressedLooks || p.judged(fullAfter) > fullLoadMin {
 			p.takeBack(l.heavy() && !l.delivering)
 			return false, lookAtAll
 		}
@@ -153,9 +156,28 @@ func (p *processors) judged(after time.Duration) float64 {
 	return use
 }
 
+// crowd tells the tuning at once that many requests have come together, so that a load that sets in does not go on with
+// few processors until the next looks.
+type crowd struct {
+	few  atomic.Bool // few processors are in use, so that it is worth telling
+	came chan struct{}
+}
+
+func newCrowd() *crowd { return &crowd{came: make(chan struct{}, 1)} }
+
+// note is called when there are many requests. Any goroutine; it never waits.
+func (c *crowd) note() {
+	if c.few.Load() {
+		select {
+		case c.came <- struct{}{}:
+		default: // it has been told already
+		}
+	}
+}
+
 // tuneProcessors lets the number of processors follow the load until ctx ends; then Go has all of them again. It leaves
 // alone what the operator has set by GOMAXPROCS. tidying and delivering say whether there is work of that kind.
-func tuneProcessors(ctx context.Context, tidying, delivering func() bool) {
+func tuneProcessors(ctx context.Context, tidying, delivering func() bool, crowd *crowd) {
 	all := runtime.GOMAXPROCS(0)
 	if os.Getenv("GOMAXPROCS") != "" || all == 1 {
 		return
@@ -166,13 +188,16 @@ func tuneProcessors(ctx context.Context, tidying, delivering func() bool) {
 		timer := time.NewTimer(lookAtAll)
 		defer timer.Stop()
 		for was := false; ; {
+			crowded := false
 			select {
 			case <-timer.C:
+			case <-crowd.came:
+				crowded = true
 			case <-ctx.Done():
 				return
 			}
 			now := m.read()
-			now.tidying, now.delivering = tidying(), delivering()
+			now.tidying, now.delivering, now.crowded = tidying(), delivering(), crowded
 			light, look := p.next(now)
 			switch {
 			case light && !was:
@@ -184,6 +209,7 @@ func tuneProcessors(ctx context.Context, tidying, delivering func() bool) {
 				runtime.SetDefaultGOMAXPROCS()
 			}
 			was = light
+			crowd.few.Store(light)
 			timer.Reset(look)
 		}
 	}()

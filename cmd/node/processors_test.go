@@ -84,6 +84,12 @@ func TestProcessors_AreTakenBackWhenGoroutinesWait(t *testing.T) {
 		t.Fatal("not taken back though many goroutines wait")
 	}
 	calmDown()
+	l = calm(time.Millisecond)
+	l.crowded = true
+	if light, _ = p.next(l); light {
+		t.Fatal("not taken back at once though many requests have come together")
+	}
+	calmDown()
 	for range pressedLooks { // goroutines that compute: few are scheduled, and each waits for the others
 		light, _ = p.next(load{period: lookAtFew, cpu: lookAtFew, scheduled: 6, waited: 5})
 	}
@@ -227,7 +233,8 @@ func TestProcessors_AreGivenBackAtTheEnd(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	no := func() bool { return false }
-	tuneProcessors(ctx, no, no)
+	together := newCrowd()
+	tuneProcessors(ctx, no, no, together)
 	wait := func(what string, ok func(n int) bool) {
 		t.Helper()
 		for deadline := time.Now().Add(time.Minute); !ok(runtime.GOMAXPROCS(0)); time.Sleep(10 * time.Millisecond) {
@@ -237,6 +244,10 @@ func TestProcessors_AreGivenBackAtTheEnd(t *testing.T) {
 		}
 	}
 	wait("few processors in an idle process", func(n int) bool { return n == max(1, all/processorsLightDivisor) })
+	wait("all processors for a crowd", func(n int) bool {
+		together.note()
+		return n == all
+	})
 	cancel()
 	wait("all processors again", func(n int) bool { return n == all })
 }
