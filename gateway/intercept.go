@@ -67,7 +67,7 @@ func unary[T any, P interface {
 
 func (s *Server) enterUnary() {
 	s.work.enter()
-	if s.unary.Add(1) == crowdedCalls && s.cfg.Crowded != nil {
+	if s.unary.Add(1) >= crowdedCalls && s.cfg.Crowded != nil {
 		s.cfg.Crowded()
 	}
 }

@@ -131,6 +131,9 @@ var errPlaceLost = errors.New("gateway: the place in the line is lost")
 // get ahead of it any more. Later ones do, so that no turn is announced to a client whose lease has ended while this
 // member was cut off.
 func (s *Server) awaitTurn(ctx context.Context, p *place) (*pb.ResponseHeader, error) {
+	// It waits for others, and there may be any number of it: no work that comes together (enterUnary).
+	s.unary.Add(-1)
+	defer s.unary.Add(1)
 	now, err := s.lookAhead(ctx, p, true)
 	if err != nil || len(now.ahead) == 0 {
 		return now.header, err

@@ -216,8 +216,8 @@ func TestPingAcks_NothingRunsOnAfterABrokenWriteOrTheEnd(t *testing.T) {
 	}
 }
 
-// A call and then nothing but pings: the first is taken, the next one gRPC takes for the first, and objects at the
-// third of those after it.
+// A call and then nothing but pings: one is taken; another gRPC permits, as the first after its answer; at the third of
+// those that follow it objects, after answering that as well. Without the sieve it would be the fourth in all.
 func TestPingSieve_TooManyPingsAreStillObjectedTo(t *testing.T) {
 	c := dial(t, newReadyEdge(t, nil))
 	field := func(name, value string) string { // without the table (RFC 7541, section 6.2.2)
@@ -226,35 +226,38 @@ func TestPingSieve_TooManyPingsAreStillObjectedTo(t *testing.T) {
 	headers := field(":method", "POST") + field(":scheme", "http") + field(":path", "/no/such") +
 		field(":authority", "x") + field("content-type", "application/grpc") + field("te", "trailers")
 	call := []byte{2: byte(len(headers)), 3: headersType, 4: endHeadersFlag | 1, 8: 1} // and the end of the stream
-	if _, err := c.Write(slices.Concat([]byte(http2Preface), make([]byte, 3), []byte{settingsType, 5: 0}, call,
-		[]byte(headers))); err != nil {
-		t.Fatal(err)
+	send := func(parts ...[]byte) {
+		t.Helper()
+		if _, err := c.Write(bytes.Join(parts, nil)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	pings, answers := byte(0), byte(0)
-	for {
+	send([]byte(http2Preface), make([]byte, 3), []byte{settingsType, 5: 0})
+	for answers := byte(0); ; {
 		header := make([]byte, frameHeaderBytes)
 		if _, err := io.ReadFull(c, header); err != nil {
-			t.Fatalf("after %d pings, %d answers: %v", pings, answers, err)
+			t.Fatalf("after %d answers: %v", answers, err)
 		}
 		payload := make([]byte, int(header[0])<<16|int(header[1])<<8|int(header[2]))
 		if _, err := io.ReadFull(c, payload); err != nil {
 			t.Fatal(err)
 		}
-		const goAway, tooManyPings = 0x7, 5
-		switch {
-		case header[3] == headersType, header[3] == pingType && header[4] == ackFlag:
-			if header[3] == pingType {
-				if answers++; !bytes.Equal(payload, bytes.Repeat([]byte{answers}, pingBytes)) {
-					t.Fatalf("answer %d has %x", answers, payload)
-				}
+		const goAway, objectedTo = 0x7, 5
+		switch header[3] {
+		case settingsType:
+			if header[4] == ackFlag { // the answer to the call does not leave together with this
+				send(call, []byte(headers))
 			}
-			pings++
-			if _, err := c.Write(ping(pings)); err != nil {
-				t.Fatal(err)
+		case headersType:
+			send(ping(1))
+		case pingType:
+			if answers++; !bytes.Equal(payload, bytes.Repeat([]byte{answers}, pingBytes)) {
+				t.Fatalf("answer %d has %x", answers, payload)
 			}
-		case header[3] == goAway:
-			if !bytes.Contains(payload, []byte("too_many_pings")) || pings != tooManyPings {
-				t.Errorf("after %d pings, want %d: %q", pings, tooManyPings, payload)
+			send(ping(answers + 1))
+		case goAway:
+			if !bytes.Contains(payload, []byte("too_many_pings")) || answers != objectedTo {
+				t.Errorf("after %d pings, want %d: %q", answers, objectedTo, payload)
 			}
 			return
 		}

@@ -76,8 +76,8 @@ type Config struct {
 	// RequestTimes is where requests are timed; nil: a new one, registered with Registry. The member's own proposals are
 	// timed by whoever makes them.
 	RequestTimes *RequestTimes
-	// Crowded is called when the number of unary calls that are being worked on rises to crowdedCalls. It must not wait;
-	// nil: nobody is told.
+	// Crowded is called for each unary call with which crowdedCalls or more are being worked on. It must not wait; nil:
+	// nobody is told.
 	Crowded func()
 	// ExtensiveMetrics adds grpc_server_handling_seconds (--metrics=extensive).
 	ExtensiveMetrics bool

@@ -177,12 +177,16 @@ func (c *crowd) note() {
 
 // tuneProcessors lets the number of processors follow the load until ctx ends; then Go has all of them again. It leaves
 // alone what the operator has set by GOMAXPROCS. tidying and delivering say whether there is work of that kind.
-func tuneProcessors(ctx context.Context, tidying, delivering func() bool, crowd *crowd) {
+// ended is closed when it does nothing more.
+func tuneProcessors(ctx context.Context, tidying, delivering func() bool, crowd *crowd) (ended <-chan struct{}) {
 	all := runtime.GOMAXPROCS(0)
+	end := make(chan struct{})
 	if os.Getenv("GOMAXPROCS") != "" || all == 1 {
-		return
+		close(end)
+		return end
 	}
 	go func() {
+		defer close(end)
 		defer runtime.SetDefaultGOMAXPROCS()
 		p, m := newProcessors(all), newLoadMeter()
 		timer := time.NewTimer(lookAtAll)
@@ -213,6 +217,7 @@ func tuneProcessors(ctx context.Context, tidying, delivering func() bool, crowd 
 			timer.Reset(look)
 		}
 	}()
+	return end
 }
 
 // loadMeter reads what the process and the scheduler have done between two calls.

@@ -222,6 +222,22 @@ func TestProcessors_MeterSeesWork(t *testing.T) {
 }
 
 func TestProcessors_AreGivenBackAtTheEnd(t *testing.T) {
+	tuneIdle(t, newCrowd(), func(func(what string, ok func(n, all int) bool)) {})
+}
+
+func TestProcessors_AreTakenBackForACrowdAtOnce(t *testing.T) {
+	together := newCrowd()
+	tuneIdle(t, together, func(wait func(string, func(n, all int) bool)) {
+		wait("all processors for a crowd", func(n, all int) bool {
+			together.note()
+			return n == all
+		})
+	})
+}
+
+// tuneIdle tunes an idle process, waits until it has few processors, runs f, and ends the tuning; then it has all
+// again.
+func tuneIdle(t *testing.T, together *crowd, f func(wait func(what string, ok func(n, all int) bool))) {
 	t.Setenv("GOMAXPROCS", "")
 	// The number at the end is the default, whatever GOMAXPROCS or -cpu have said to the test.
 	before := runtime.GOMAXPROCS(0)
@@ -232,22 +248,23 @@ func TestProcessors_AreGivenBackAtTheEnd(t *testing.T) {
 		t.Skip("one processor only: there is nothing to tune")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	no := func() bool { return false }
-	together := newCrowd()
-	tuneProcessors(ctx, no, no, together)
-	wait := func(what string, ok func(n int) bool) {
+	ended := tuneProcessors(ctx, no, no, together)
+	wait := func(what string, ok func(n, all int) bool) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !ok(runtime.GOMAXPROCS(0)); time.Sleep(10 * time.Millisecond) {
+		deadline := time.Now().Add(time.Minute)
+		for ; !ok(runtime.GOMAXPROCS(0), all); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("not in time: %s", what)
 			}
 		}
 	}
-	wait("few processors in an idle process", func(n int) bool { return n == max(1, all/processorsLightDivisor) })
-	wait("all processors for a crowd", func(n int) bool {
-		together.note()
-		return n == all
-	})
+	wait("few processors in an idle process", func(n, all int) bool { return n == max(1, all/processorsLightDivisor) })
+	f(wait)
 	cancel()
-	wait("all processors again", func(n int) bool { return n == all })
+	<-ended
+	if n := runtime.GOMAXPROCS(0); n != all {
+		t.Errorf("%d processors at the end of %d", n, all)
+	}
 }
