@@ -34,11 +34,9 @@ func TestWAL_AndDatabaseOnOneDisk(t *testing.T) {
 		f.check(t)
 		f.untilRefused(t)
 		empty()
-		harness.Eventually(t, time.Minute, "writes are taken again", func() error { return f.put(t) })
+		// The database has space again; the log may use up its segment before it has looked for space, too, and refuse.
 		for range 20 {
-			if err := f.put(t); err != nil {
-				t.Fatal(err)
-			}
+			harness.Eventually(t, time.Minute, "writes are taken again", func() error { return f.put(t) })
 		}
 		f.check(t)
 		harness.Eventually(t, time.Minute, "the member is ready", func() error {
