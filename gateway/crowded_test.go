@@ -8,7 +8,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Calls that wait for a lock are no work.
 func TestServer_TellsWhenManyCallsComeTogether(t *testing.T) {
 	var told atomic.Int64
 	e := newReadyEdge(t, func(c *Config) { c.Crowded = func() { told.Add(1) } })

@@ -188,6 +188,20 @@ func TestLine_CallsThatWaitTakeNoPlaceFromThoseThatRelease(t *testing.T) {
 	e.nobodyWaits(t)
 }
 
+// Sixteen calls that wait for a lock must not keep all processors for a member that has nothing to do.
+func TestLine_WaitingIsNotCountedAsWork(t *testing.T) {
+	e := newLineEdge(t, func(*Server) {})
+	e.hold(t, 1)
+	ctx, cancel := context.WithCancel(within(t))
+	done := e.lock(ctx, 2)
+	e.watched(t)
+	eventually(t, "the call that waits is not counted", func() bool { return e.unary.Load() == 0 })
+	cancel()
+	wantStatus(t, <-done, codes.Canceled, "context canceled")
+	e.nobodyWaits(t)
+	eventually(t, "nor when it has ended", func() bool { return e.unary.Load() == 0 })
+}
+
 func TestLine_EndOfTheCallGivesThePlaceUp(t *testing.T) {
 	e := newLineEdge(t, func(*Server) {})
 	e.hold(t, 1)

@@ -105,13 +105,15 @@ func TestPingAcks_NoByteChangesItsPlace(t *testing.T) {
 // A connection that is gone says so in the write that follows, whose bytes did not go out.
 func TestPingAcks_ABrokenConnectionFailsTheNextWrite(t *testing.T) {
 	gone := errors.New("gone")
-	conn, joiner := &writesRecorder{broken: gone}, &ackJoiner{}
-	if _, err := joiner.write(conn, pingAck(1)); err != nil {
-		t.Fatal(err)
-	}
-	for _, size := range []int{1, joinedBytesMax + 1} {
-		if n, err := joiner.write(conn, make([]byte, size)); n != 0 || !errors.Is(err, gone) {
-			t.Errorf("%d bytes: wrote %d, %v", size, n, err)
+	for _, size := range []int{1, joinedBytesMax + 1} { // joined with the answer, and behind it
+		conn, joiner := &writesRecorder{broken: gone}, &ackJoiner{}
+		if _, err := joiner.write(conn, pingAck(1)); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if n, err := joiner.write(conn, frame(dataType, 0, size)); n != 0 || !errors.Is(err, gone) {
+				t.Errorf("%d bytes: wrote %d, %v", size, n, err)
+			}
 		}
 	}
 }

@@ -123,7 +123,7 @@ const (
 	// restPerEventDefault and restPerMebibyteDefault are how long the reader of history rests for what it has delivered,
 	// divided by the processors, while somebody writes: about what encoding, sending and the client's decoding take, of
 	// large values half more. Less delivers sooner and slows writes: with 12 ms a MiB their p99 beside 200 streams is
-	// below 1.2 of what it is alone, with 8 it is 1.25.
+	// 1.2 times what it is alone, with 8 it is 1.25 times.
 	restPerEventDefault    = 8 * time.Microsecond
 	restPerMebibyteDefault = 12 * time.Millisecond
 	// restMin is the shortest rest worth a timer, restMax the longest in one go.
