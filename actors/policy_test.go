@@ -341,7 +341,8 @@ func TestSpawn_RefusesABadSpec(t *testing.T) {
 		"no merge": func(x *actors.Spec[*note]) {
 			x.Policy = actors.Coalesce(bound(1), func(*note) (int, bool) { return 0, true }, nil)
 		},
-		"no marker": func(x *actors.Spec[*note]) { x.Policy = actors.Resync[*note](bound(1), nil, nil) },
+		"lent and not stopped": func(x *actors.Spec[*note]) { x.Lend = func(func()) bool { return false } },
+		"no marker":            func(x *actors.Spec[*note]) { x.Policy = actors.Resync[*note](bound(1), nil, nil) },
 	} {
 		spec := good
 		spoil(&spec)

@@ -22,6 +22,11 @@ type Spec[M any] struct {
 	OnPanic OnPanic
 	// Pinned gives the actor a goroutine of its own: for few, busy actors. Ignored with a Dispatcher in Config.
 	Pinned bool
+	// Lend is offered each wake-up of the actor first: it may take the turn, which its own goroutine then runs soon, once,
+	// with RunLent. It is for a client that waits for what the actor makes, must not wait itself, and is called from any
+	// goroutine. false, and nil: the turn gets a goroutine of its own. Only with StopActor; ignored with a Dispatcher in
+	// Config, and not to be had with Pinned.
+	Lend func(turn func()) (taken bool)
 	// Tick makes the message that stands for count calls of Ref.Tick. It runs under the mailbox lock and only makes the
 	// message. nil: Ref.Tick is not used.
 	Tick func(count int) M
@@ -48,8 +53,11 @@ func Spawn[M any](sys *System, spec Spec[M]) (Ref[M], error) {
 		b.pinned = true
 		d = own
 	}
+	if spec.Lend != nil && sys.labelled {
+		d = lent{spec.Lend}
+	}
 	first := b.starting
-	if err := sys.launch(spec.Name, b, d, own != nil || spec.OnPanic == RestartActor); err != nil {
+	if err := sys.launch(spec.Name, b, d, own != nil || spec.Lend != nil || spec.OnPanic == RestartActor); err != nil {
 		if own != nil {
 			own.Schedule(own.close)
 		}
@@ -80,6 +88,8 @@ func check[M any](sys *System, spec *Spec[M]) error {
 		return fmt.Errorf("%w: no name", ErrSpecInvalid)
 	case spec.Behavior == nil:
 		return fmt.Errorf("%w: %s has no behaviour", ErrSpecInvalid, spec.Name)
+	case spec.Lend != nil && (spec.Pinned || spec.OnPanic != StopActor):
+		return fmt.Errorf("%w: %s lends its turns, and is pinned or does not stop when it panics", ErrSpecInvalid, spec.Name)
 	case spec.OnPanic > RestartActor:
 		return fmt.Errorf("%w: %s has an unknown OnPanic", ErrSpecInvalid, spec.Name)
 	}

@@ -1,11 +1,13 @@
 package watchactor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -379,6 +381,47 @@ func TestStreams_UnderLoad(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(c.metrics.buffered) + testutil.ToFloat64(c.metrics.groups); n != 0 {
 		t.Fatalf("%v things are left", n)
+	}
+}
+
+// lookedAt is a history that notes whether a reader in Next asked for the position, which turns of streams do.
+type lookedAt struct {
+	lockedModel
+	byReader atomic.Bool
+}
+
+func (l *lookedAt) Position() (proto.Revision, proto.Revision) {
+	stack := make([]byte, 16<<10)
+	if bytes.Contains(stack[:runtime.Stack(stack, false)], []byte("watchactor.(*Stream).Next")) {
+		l.byReader.Store(true)
+	}
+	return l.lockedModel.Position()
+}
+
+// TestStream_AReaderThatWaitsRunsItsTurns: a delivery wakes the reader only, not an actor that then wakes the reader.
+func TestStream_AReaderThatWaitsRunsItsTurns(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	l := &lookedAt{lockedModel: lockedModel{m: newModel()}}
+	c, err := Spawn(actors.NewSystem(actors.Config{Name: "lent"}), Config{History: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, c)
+	create := createRequest(&etcdserverpb.WatchCreateRequest{Key: []byte("k")})
+	if err := s.Request(ctx, create); err != nil {
+		t.Fatal(err)
+	}
+	var writes sync.WaitGroup
+	defer writes.Wait()
+	for i := 0; !l.byReader.Load(); i++ { // a turn that finds the reader not yet waiting runs elsewhere
+		writes.Go(func() { l.write(c, put("k", fmt.Sprint(i))) })
+		if _, err := s.Next(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Stop(ctx); err != nil {
+		t.Fatal(err)
 	}
 }
 

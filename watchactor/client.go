@@ -181,7 +181,7 @@ func (c *Client) Open() (*Stream, error) {
 	ref, err := actors.Spawn(c.sys, actors.Spec[streamMessage]{
 		Name: fmt.Sprintf("watch/stream/%d", s.id), Kind: "watch/stream", Policy: c.streamPolicy,
 		OnPanic:  actors.StopActor,
-		Pinned:   true, // a goroutine per turn grows its stack in each, which is half of what a delivery costs
+		Lend:     s.outbox.lend, // one wake-up for a delivery
 		Behavior: func() actors.Behavior[streamMessage] { return &streamActor{stream: s} },
 		Stopped:  s.stopped,
 	})
@@ -324,7 +324,9 @@ func (s *Stream) Next(ctx context.Context) (Frame, error) {
 			if ctx.Err() != nil {
 				s.outbox.nudge() // the hook may have run before the outbox knew that somebody waits
 			}
-			<-filled
+			if turn := <-filled; turn != nil {
+				actors.RunLent(turn)
+			}
 			now = time.Time{}
 		}
 	}

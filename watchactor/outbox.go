@@ -62,8 +62,9 @@ type outbox struct {
 	creditBytes int
 	// ended is why there will be no more frames.
 	ended error
-	// filled wakes the reader, which waits only while it has set waits. It is made when the reader first waits.
-	filled chan struct{}
+	// filled wakes the reader, which waits only while it has set waits, with a turn of the stream to run or with nil. It
+	// is made when the reader first waits.
+	filled chan func()
 	waits  bool
 	freed  chan struct{} // made by a requester that waits, closed when there are credits
 }
@@ -112,8 +113,21 @@ func (o *outbox) put(frames []Frame, credits int) {
 func (o *outbox) wake() {
 	if o.waits {
 		o.waits = false
-		o.filled <- struct{}{} // has room for one, and nobody else has sent since the reader set waits
+		o.filled <- nil // has room for one, and nobody else has sent since the reader set waits
 	}
+}
+
+// lend gives a turn of the stream to the reader, false when that is not waiting. What the turn puts in here the reader
+// then takes without having been woken a second time.
+func (o *outbox) lend(turn func()) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.waits {
+		return false
+	}
+	o.waits = false
+	o.filled <- turn // as in wake
+	return true
 }
 
 // nudge wakes the reader because its context has ended.
@@ -267,16 +281,16 @@ func (o *outbox) starve() bool {
 	return !o.starved
 }
 
-// await gives a channel to receive from once before take is worth another try; nil when it is now. Only one goroutine
-// reads an outbox.
-func (o *outbox) await() <-chan struct{} {
+// await gives a channel to receive from once before take is worth another try; nil when it is now. A turn that comes
+// from it has to be run. Only one goroutine reads an outbox.
+func (o *outbox) await() <-chan func() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended != nil || o.first < len(o.frames) {
 		return nil
 	}
 	if o.filled == nil {
-		o.filled = make(chan struct{}, 1)
+		o.filled = make(chan func(), 1)
 	}
 	o.waits = true
 	return o.filled
