@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"net"
 	"slices"
 	"time"
 
@@ -64,9 +65,15 @@ func noteLease(ctx context.Context, id proto.LeaseID) {
 // connectionOf gives the connection on which a call came, nil if it is none of ours.
 func connectionOf(ctx context.Context) *connection {
 	if p, ok := peer.FromContext(ctx); ok {
-		if addr, ok := p.Addr.(*connectionAddr); ok {
-			return addr.conn
-		}
+		return connectionAt(p.Addr)
+	}
+	return nil
+}
+
+// connectionAt is the connection that has this address, nil for an address of another kind.
+func connectionAt(remote net.Addr) *connection {
+	if addr, ok := remote.(*connectionAddr); ok {
+		return addr.conn
 	}
 	return nil
 }

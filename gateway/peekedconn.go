@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 )
 
 // peekedConn is a connection whose protocol is known. It gives back what was read while that was looked for, and of an
@@ -13,13 +14,14 @@ type peekedConn struct {
 	net.Conn
 	reader *bufio.Reader // nil once it is empty
 	acks   ackJoiner
-	pings  *pingSieve // nil for HTTP/1.1
+	pings  *pingSieve  // nil for HTTP/1.1
+	entry  *connection // itself, with its streams; nil for HTTP/1.1, and when it is none of ours
 }
 
 func newPeekedConn(conn net.Conn, reader *bufio.Reader, http2 bool) *peekedConn {
 	c := &peekedConn{Conn: conn, reader: reader}
 	if http2 {
-		c.pings = newPingSieve()
+		c.pings, c.entry = newPingSieve(), connectionAt(conn.RemoteAddr())
 	}
 	return c
 }
@@ -28,6 +30,12 @@ func newPeekedConn(conn net.Conn, reader *bufio.Reader, http2 bool) *peekedConn 
 func (c *peekedConn) Write(p []byte) (int, error) {
 	if c.pings == nil {
 		return c.Conn.Write(p)
+	}
+	if c.entry != nil && c.entry.streams.Load() > 1 {
+		// One event often goes to many streams, and the scheduler runs a goroutine that was just woken, such as this one,
+		// ahead of all others that can run. Stepping back lets the other streams hand over what they have: it leaves in one
+		// write after this one, not in one each.
+		runtime.Gosched()
 	}
 	return c.acks.write(c.Conn, p)
 }
