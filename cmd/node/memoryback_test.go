@@ -85,3 +85,20 @@ func TestMemoryBack_MeterSeesGarbage(t *testing.T) {
 		t.Fatalf("after a collection %+v, before %+v", after, full)
 	}
 }
+
+// TestMemoryBack_ForgetsWhatTheStartLeft: it collects once by itself, whatever the last collection found alive.
+func TestMemoryBack_ForgetsWhatTheStartLeft(t *testing.T) {
+	t.Setenv("GOGC", "")
+	forced := func() uint32 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.NumForcedGC
+	}
+	before := forced()
+	giveMemoryBack(t.Context())
+	for end := time.Now().Add(30 * time.Second); forced() == before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing was collected")
+		}
+	}
+}

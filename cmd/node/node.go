@@ -26,7 +26,6 @@ func Run(ctx context.Context, cfg Config, seams Seams) error {
 	tuneMemory(&seams.Log)
 	tuning, endTuning := context.WithCancel(context.Background())
 	defer endTuning()
-	giveMemoryBack(tuning)
 	sockets, err := listen(&cfg)
 	if err != nil {
 		return err
@@ -37,6 +36,7 @@ func Run(ctx context.Context, cfg Config, seams Seams) error {
 	if err != nil {
 		return errors.Join(err, sockets.close())
 	}
+	giveMemoryBack(tuning)
 	together := newCrowd()
 	tuneProcessors(tuning, t.Store.Tidying, t.Watch.Delivering, together)
 	edge, err := newGateway(t, seams.LogLevel, together.note)
