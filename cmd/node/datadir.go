@@ -43,6 +43,9 @@ func walDirOf(c *Config) string {
 // openFiles opens or makes the data directory. The database file comes first: its lock is what keeps a second process
 // out, and a crash between the two leaves an empty file without a log, which is a fresh start again.
 func openFiles(cfg *Config, seams Seams) (*files, error) {
+	if err := checkCluster(cfg, seams); err != nil {
+		return nil, err
+	}
 	f := &files{snapDir: snapDirOf(cfg)}
 	if err := seams.Disk.MakeDir(f.snapDir); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", cfg.dataDir(), err)
@@ -55,6 +58,19 @@ func openFiles(cfg *Config, seams Seams) (*files, error) {
 		return nil, errors.Join(err, f.close())
 	}
 	return f, nil
+}
+
+// checkCluster refuses an --initial-cluster that cannot be read, or does not fit a new member, before anything is made
+// of it. Where there is a log already it does not count, whatever it says.
+func checkCluster(cfg *Config, seams Seams) error {
+	exists, err := raftactor.LogExists(seams.Disk, walDirOf(cfg))
+	if err != nil || exists {
+		return err
+	}
+	if err := cfg.checkName(); err != nil {
+		return err
+	}
+	return checkAdvertised(cfg)
 }
 
 // removeLeftovers deletes what a crash has left beside the database file. Only the holder of the file's lock may.
@@ -223,15 +239,9 @@ func (f *files) createLog(cfg *Config, seams Seams) error {
 	if err != nil {
 		return err
 	}
-	if err := cfg.checkName(); err != nil {
-		return err
-	}
 	if len(members) > 1 {
 		return fmt.Errorf("--initial-cluster names %d members: this version of troupe runs one; name only %q",
 			len(members), cfg.Name)
-	}
-	if err := checkAdvertised(cfg); err != nil {
-		return err
 	}
 	f.meta = raftactor.LogMeta{Member: members[0].ID, Cluster: raftactor.NewClusterID(members)}
 	f.log, err = raftactor.CreateLog(seams.Disk, walDirOf(cfg), f.meta)

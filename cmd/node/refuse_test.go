@@ -98,7 +98,17 @@ func TestAssemble_ANewMemberMustBeInItsClusterAnOldOneNeedNot(t *testing.T) {
 		t.Errorf("the reason is %v", err)
 	}
 	cfg.Name = nameDefault
+	unreadable := cfg
+	unreadable.InitialCluster = nameDefault + "=2380"
+	if err := refused(t, unreadable); !strings.Contains(err.Error(), "--initial-cluster") {
+		t.Errorf("the reason is %v", err)
+	}
+	if made, err := os.ReadDir(cfg.dataDir()); err != nil || len(made) > 0 {
+		t.Errorf("members that were refused have made %v, %v", made, err)
+	}
 	live(t, cfg, 1)
 	cfg.Name = "renamed"
+	live(t, cfg, 1)
+	cfg.InitialCluster = unreadable.InitialCluster
 	live(t, cfg, 1)
 }
