@@ -32,7 +32,8 @@
 // Tell, Tick, Retire, After and completing a Reply never wait. Offer, Ref.Stop and Reply.Wait do and belong to
 // goroutines that are not actors; an actor that waits for an actor is a deadlock that nobody has met yet. An actor
 // that needs an answer uses ReplyTo with a function that tells it to itself. Spawn waits for Start, which therefore
-// must be short and must not need its spawner.
+// must be short and must not need its spawner. A goroutine that waits for what an actor makes may run its turns
+// meanwhile (Spec.TakeTurn, RunTurn).
 //
 // # Requests
 //

@@ -31,6 +31,9 @@ const (
 	// turnsPerRun is how many turns an actor takes before it lets the scheduler run something else.
 	turnsPerRun = 256
 
+	// turnsPerTaken is the same for a turn that a client has taken: it has something to do with what the first ones made.
+	turnsPerTaken = 16
+
 	// whispersMax and whisperBytesMax bound what may wait in a lane of an actor that does not listen to whispers: enough
 	// to save nearly every wake-up, little enough that the turn which takes them all stays short.
 	whispersMax     = 1024

@@ -341,8 +341,11 @@ func TestSpawn_RefusesABadSpec(t *testing.T) {
 		"no merge": func(x *actors.Spec[*note]) {
 			x.Policy = actors.Coalesce(bound(1), func(*note) (int, bool) { return 0, true }, nil)
 		},
-		"lent and not stopped": func(x *actors.Spec[*note]) { x.Lend = func(func()) bool { return false } },
-		"no marker":            func(x *actors.Spec[*note]) { x.Policy = actors.Resync[*note](bound(1), nil, nil) },
+		"taken and not stopped": func(x *actors.Spec[*note]) { x.TakeTurn = newTaker().take },
+		"taken and pinned": func(x *actors.Spec[*note]) {
+			x.TakeTurn, x.OnPanic, x.Pinned = newTaker().take, actors.StopActor, true
+		},
+		"no marker": func(x *actors.Spec[*note]) { x.Policy = actors.Resync[*note](bound(1), nil, nil) },
 	} {
 		spec := good
 		spoil(&spec)

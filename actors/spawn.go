@@ -22,11 +22,12 @@ type Spec[M any] struct {
 	OnPanic OnPanic
 	// Pinned gives the actor a goroutine of its own: for few, busy actors. Ignored with a Dispatcher in Config.
 	Pinned bool
-	// Lend is offered each wake-up of the actor first: it may take the turn, which its own goroutine then runs soon, once,
-	// with RunLent. It is for a client that waits for what the actor makes, must not wait itself, and is called from any
-	// goroutine. false, and nil: the turn gets a goroutine of its own. Only with StopActor; ignored with a Dispatcher in
-	// Config, and not to be had with Pinned.
-	Lend func(turn func()) (taken bool)
+	// TakeTurn is offered each wake-up of the actor. It may take the turn, not run it: a goroutine of the client, one
+	// that waits for what the actor makes, then runs it with RunTurn, soon and exactly once. A turn that is never run
+	// leaves the actor stuck, and whoever waits for its start or end with it; one that is run twice breaks it. TakeTurn
+	// is called from any goroutine and must not wait. After false, and without it, the turn gets a goroutine of its own.
+	// It is for actors with StopActor, not for pinned ones, and ignored with a Dispatcher in Config.
+	TakeTurn func(turn func()) (taken bool)
 	// Tick makes the message that stands for count calls of Ref.Tick. It runs under the mailbox lock and only makes the
 	// message. nil: Ref.Tick is not used.
 	Tick func(count int) M
@@ -53,11 +54,11 @@ func Spawn[M any](sys *System, spec Spec[M]) (Ref[M], error) {
 		b.pinned = true
 		d = own
 	}
-	if spec.Lend != nil && sys.labelled {
-		d = lent{spec.Lend}
+	if spec.TakeTurn != nil && sys.labelled {
+		d = offering{spec.TakeTurn}
 	}
 	first := b.starting
-	if err := sys.launch(spec.Name, b, d, own != nil || spec.Lend != nil || spec.OnPanic == RestartActor); err != nil {
+	if err := sys.launch(spec.Name, b, d, d != sys.dispatcher || spec.OnPanic == RestartActor); err != nil {
 		if own != nil {
 			own.Schedule(own.close)
 		}
@@ -88,8 +89,8 @@ func check[M any](sys *System, spec *Spec[M]) error {
 		return fmt.Errorf("%w: no name", ErrSpecInvalid)
 	case spec.Behavior == nil:
 		return fmt.Errorf("%w: %s has no behaviour", ErrSpecInvalid, spec.Name)
-	case spec.Lend != nil && (spec.Pinned || spec.OnPanic != StopActor):
-		return fmt.Errorf("%w: %s lends its turns, and is pinned or does not stop when it panics", ErrSpecInvalid, spec.Name)
+	case spec.TakeTurn != nil && (spec.Pinned || spec.OnPanic != StopActor):
+		return fmt.Errorf("%w: turns of %s can be taken: it must stop at panics, unpinned", ErrSpecInvalid, spec.Name)
 	case spec.OnPanic > RestartActor:
 		return fmt.Errorf("%w: %s has an unknown OnPanic", ErrSpecInvalid, spec.Name)
 	}

@@ -58,7 +58,7 @@ func orGoexit(reason any) any {
 func (b *box[M]) dies() bool { return b.panics == FailStop && b.sys.fatal == nil }
 
 // crash names the actor in the log and panics again. It runs on top of the stack of the first panic, which the runtime
-// therefore prints, and nothing above a dispatcher recovers.
+// therefore prints, and nothing above a dispatcher recovers; of RunTurn's the log line has it.
 func (b *box[M]) crash(reason any) {
 	b.sys.log.WithLevel(zerolog.FatalLevel).Str("actor", b.name).Str("reason", fmt.Sprint(reason)).
 		Bytes("stack", debug.Stack()).Msg("actor panicked; the process ends")

@@ -21,8 +21,8 @@ type Config struct {
 	Log zerolog.Logger
 	// Clock is nil for the real time.
 	Clock Clock
-	// Dispatcher is nil for goroutines. With a Stepping one everything runs on the goroutine that steps: then Pinned is
-	// ignored, Spawn does not wait for Start, and Ref.Stop steps.
+	// Dispatcher is nil for goroutines. With a Stepping one everything runs on the goroutine that steps: then Pinned and
+	// TakeTurn are ignored, Spawn does not wait for Start, and Ref.Stop steps.
 	Dispatcher Dispatcher
 	// Fatal is called, in the turn that panicked, for a panic in a FailStop actor. nil: the process dies with the panic
 	// and its stack. A hook that returns leaves the actor stopped, which is for tests.
@@ -46,7 +46,7 @@ type System struct {
 
 	guardian *supervisor
 	spawning sync.Mutex
-	shared   *actor.Props // of all actors that are neither pinned nor restarted
+	shared   *actor.Props // of all actors with the dispatcher of the system that are not restarted
 	next     member       // the actor being spawned with shared; guarded by spawning
 
 	mu      sync.Mutex
@@ -122,7 +122,8 @@ func (s *System) now() int64 {
 }
 
 // launch registers the actor with the library. Props of their own cost memory, so only actors that need them get
-// them: a restart calls the producer again, and a pinned actor has a dispatcher of its own.
+// them: a restart calls the producer again, and a pinned actor, or one whose turns are offered, has a dispatcher of its
+// own.
 func (s *System) launch(name string, m member, d Dispatcher, own bool) error {
 	if own {
 		_, err := s.lib.Root.SpawnNamed(s.props(func() member { return m }, d), name)

@@ -14,14 +14,15 @@ type peekedConn struct {
 	net.Conn
 	reader *bufio.Reader // nil once it is empty
 	acks   ackJoiner
-	pings  *pingSieve  // nil for HTTP/1.1
-	entry  *connection // itself, with its streams; nil for HTTP/1.1, and when it is none of ours
+	pings  *pingSieve // nil for HTTP/1.1
+	// registered is the connection's entry among those of the server; nil for HTTP/1.1.
+	registered *connection
 }
 
 func newPeekedConn(conn net.Conn, reader *bufio.Reader, http2 bool) *peekedConn {
 	c := &peekedConn{Conn: conn, reader: reader}
 	if http2 {
-		c.pings, c.entry = newPingSieve(), connectionAt(conn.RemoteAddr())
+		c.pings, c.registered = newPingSieve(), connectionAt(conn.RemoteAddr())
 	}
 	return c
 }
@@ -31,13 +32,20 @@ func (c *peekedConn) Write(p []byte) (int, error) {
 	if c.pings == nil {
 		return c.Conn.Write(p)
 	}
-	if c.entry != nil && c.entry.streams.Load() > 1 {
+	if c.sharesNext(len(p)) {
 		// One event often goes to many streams, and the scheduler runs a goroutine that was just woken, such as this one,
 		// ahead of all others that can run. Stepping back lets the other streams hand over what they have: it leaves in one
-		// write after this one, not in one each.
+		// write after this one, not in one each. gRPC does so before small writes only.
 		runtime.Gosched()
 	}
 	return c.acks.write(c.Conn, p)
+}
+
+// sharesNext reports whether other streams may have something for the next write: not while a large answer is written
+// in pieces of the buffer.
+func (c *peekedConn) sharesNext(bytes int) bool {
+	return bytes >= steppedBytesMin && bytes < connectionBufferBytes && c.registered != nil &&
+		c.registered.streams.Load() > 1
 }
 
 // Close implements net.Conn. It ends a write that is waiting for the client, too.

@@ -22,6 +22,29 @@ func (c *spyConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// TestPeekedConn_KnowsItsEntry: the streams of a connection are counted where those that were accepted are entered.
+func TestPeekedConn_KnowsItsEntry(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entering := new(connections).listen(listener)
+	defer entering.Close()
+	client, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	accepted, err := entering.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	if c := newPeekedConn(accepted, nil, true); c.registered == nil {
+		t.Error("a connection that was accepted does not find its entry")
+	}
+}
+
 // TestPeekedConn_ManyStreamsLeaveTogether: a write of a connection with several streams lets those speak first that
 // can, so that what they say leaves in the next write and not in one each. With one stream it goes at once.
 func TestPeekedConn_ManyStreamsLeaveTogether(t *testing.T) {
@@ -38,7 +61,7 @@ func TestPeekedConn_ManyStreamsLeaveTogether(t *testing.T) {
 				spy.spoken.Store(true)
 				close(done)
 			}()
-			if _, err := conn.Write([]byte("what a stream says")); err != nil {
+			if _, err := conn.Write(make([]byte, steppedBytesMin)); err != nil {
 				t.Fatal(err)
 			}
 			<-done

@@ -403,7 +403,7 @@ func TestStream_AReaderThatWaitsRunsItsTurns(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	l := &lookedAt{lockedModel: lockedModel{m: newModel()}}
-	c, err := Spawn(actors.NewSystem(actors.Config{Name: "lent"}), Config{History: l})
+	c, err := Spawn(actors.NewSystem(actors.Config{Name: "taken"}), Config{History: l})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -418,6 +418,56 @@ func TestStream_AReaderThatWaitsRunsItsTurns(t *testing.T) {
 		writes.Go(func() { l.write(c, put("k", fmt.Sprint(i))) })
 		if _, err := s.Next(ctx); err != nil {
 			t.Fatal(err)
+		}
+	}
+	if err := c.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNext_ContextsMayEndWhileTurnsAreTaken: a reader whose context ends just when it is given a turn runs it and loses
+// no event. It gives up and comes back all the time.
+func TestNext_ContextsMayEndWhileTurnsAreTaken(t *testing.T) {
+	const writes = 3000
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	l := &lockedModel{m: newModel()}
+	c, err := Spawn(actors.NewSystem(actors.Config{Name: "impatient"}), Config{History: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, c)
+	create := createRequest(&etcdserverpb.WatchCreateRequest{Key: []byte("k"), StartRevision: 2})
+	if err := s.Request(ctx, create); err != nil {
+		t.Fatal(err)
+	}
+	var writer sync.WaitGroup
+	defer writer.Wait()
+	writer.Go(func() {
+		for i := range writes {
+			l.write(c, put("k", fmt.Sprint(i)))
+			if i%64 == 0 {
+				runtime.Gosched()
+			}
+		}
+	})
+	for next, patience := int64(2), 0; next < writes+2; patience++ {
+		moment, end := context.WithTimeout(ctx, time.Duration(patience%50)*time.Microsecond)
+		f, err := s.Next(moment)
+		end()
+		switch {
+		case ctx.Err() != nil:
+			t.Fatalf("only %d events came", next-2)
+		case errors.Is(err, context.DeadlineExceeded):
+			continue
+		case err != nil:
+			t.Fatal(err)
+		}
+		for _, e := range eventsOf(&f) {
+			if e.Kv.ModRevision != next {
+				t.Fatalf("event of %d, want %d", e.Kv.ModRevision, next)
+			}
+			next++
 		}
 	}
 	if err := c.Stop(ctx); err != nil {

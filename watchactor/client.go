@@ -181,7 +181,7 @@ func (c *Client) Open() (*Stream, error) {
 	ref, err := actors.Spawn(c.sys, actors.Spec[streamMessage]{
 		Name: fmt.Sprintf("watch/stream/%d", s.id), Kind: "watch/stream", Policy: c.streamPolicy,
 		OnPanic:  actors.StopActor,
-		Lend:     s.outbox.lend, // one wake-up for a delivery
+		TakeTurn: s.outbox.takeTurn, // one wake-up for a delivery
 		Behavior: func() actors.Behavior[streamMessage] { return &streamActor{stream: s} },
 		Stopped:  s.stopped,
 	})
@@ -301,8 +301,9 @@ func (s *Stream) Request(ctx context.Context, r *etcdserverpb.WatchRequest) erro
 }
 
 // Next waits for the next frame. It returns why the stream has ended (ErrRestarted and ErrStreamFailed are
-// retriable), or context.Cause(ctx). Frames that wait in the outbox when the stream ends are dropped; the few that the
-// reader has taken out already are still given.
+// retriable), or context.Cause(ctx). While it waits it may run turns of the stream's actor, which do not wait either;
+// the caller's profile labels are gone afterwards. Frames that wait in the outbox when the stream ends are dropped;
+// the few that the reader has taken out already are still given.
 func (s *Stream) Next(ctx context.Context) (Frame, error) {
 	now := s.sending.done(s.client.metrics)
 	for {
@@ -325,7 +326,7 @@ func (s *Stream) Next(ctx context.Context) (Frame, error) {
 				s.outbox.nudge() // the hook may have run before the outbox knew that somebody waits
 			}
 			if turn := <-filled; turn != nil {
-				actors.RunLent(turn)
+				actors.RunTurn(turn)
 			}
 			now = time.Time{}
 		}

@@ -117,9 +117,9 @@ func (o *outbox) wake() {
 	}
 }
 
-// lend gives a turn of the stream to the reader, false when that is not waiting. What the turn puts in here the reader
-// then takes without having been woken a second time.
-func (o *outbox) lend(turn func()) bool {
+// takeTurn gives a turn of the stream to the reader, false when that is not waiting. What the turn puts in here the
+// reader then takes without having been woken a second time.
+func (o *outbox) takeTurn(turn func()) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.waits {

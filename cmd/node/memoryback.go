@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A member that has nothing to do does not collect either: after a load, or a start, which reads the whole index, it
-// would hold as much garbage as it holds data, and the pages behind both, until somebody works again. So when it has
-// been calm for a while and holds much more than is alive, it collects once and gives the pages back to the system.
+// A member that has nothing to do collects every two minutes only, and gives hardly any pages back: after a load, or a
+// start, which reads the whole index, it holds as much garbage as it holds data, and the pages behind both. So when it
+// has been calm for a while and holds much more than is alive, it collects once and gives the pages to the system.
 //
 // The while is long, because the next load has to take every page anew. Giving them back after a few seconds costs
 // 14 to 24 % more CPU for loads of a second with pauses of five between them, where a page fault takes 13 us; after
@@ -62,9 +62,9 @@ func (b *memoryBack) done(h heldMemory) { b.left, b.calm = h.held-min(h.live, h.
 // giveMemoryBack collects what the start has left behind, and then looks until ctx ends. It leaves alone what the
 // operator has set by GOGC.
 //
-// A collection that ran while the start read the index takes all that was allocated meanwhile for alive. With a million
-// keys that made 569 MiB of 220, or not, by chance: nothing seemed worth giving back, and the heap might have grown to
-// twice as much until the next collection.
+// A collection that runs while the start reads the index takes all that is allocated meanwhile for alive: 569 MiB of
+// 220 with a million keys. Until the next one, which comes after two minutes or when the heap has grown to twice as
+// much, nothing would seem worth giving back. It is called when the start is over for the same reason.
 func giveMemoryBack(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return

@@ -36,7 +36,6 @@ func Run(ctx context.Context, cfg Config, seams Seams) error {
 	if err != nil {
 		return errors.Join(err, sockets.close())
 	}
-	giveMemoryBack(tuning)
 	together := newCrowd()
 	tuneProcessors(tuning, t.Store.Tidying, t.Watch.Delivering, together)
 	edge, err := newGateway(t, seams.LogLevel, together.note)
@@ -46,6 +45,7 @@ func Run(ctx context.Context, cfg Config, seams Seams) error {
 	failed := serveAll(edge, sockets)
 	err = t.becomeReady(ctx, func() {
 		edge.SetReady()
+		giveMemoryBack(tuning)
 		logServing(seams.Log, t, sockets)
 		if seams.Ready != nil {
 			seams.Ready()

@@ -51,12 +51,13 @@ func reporting(handled chan<- int) func() actors.Behavior[*note] {
 	}
 }
 
-// TestLend_ATurnRunsWhereItWasTaken: the message is handled in RunLent, not before and not elsewhere. While nobody
+// TestTakeTurn_ATurnRunsWhereItWasTaken: the message is handled in RunTurn, not before and not elsewhere. While nobody
 // takes turns they run all the same.
-func TestLend_ATurnRunsWhereItWasTaken(t *testing.T) {
+func TestTakeTurn_ATurnRunsWhereItWasTaken(t *testing.T) {
 	k, handled := newTaker(), make(chan int, 10)
 	ref := mustSpawn(t, actors.NewSystem(actors.Config{Name: "t"}), actors.Spec[*note]{
-		Policy: actors.Reject[*note](bound(10)), OnPanic: actors.StopActor, Lend: k.take, Behavior: reporting(handled),
+		Policy: actors.Reject[*note](bound(10)), OnPanic: actors.StopActor, TakeTurn: k.take,
+		Behavior: reporting(handled),
 	})
 	tell(t, ref, actors.Normal, &note{id: 1}, nil)
 	if id := <-handled; id != 1 {
@@ -69,31 +70,55 @@ func TestLend_ATurnRunsWhereItWasTaken(t *testing.T) {
 	if len(handled) > 0 {
 		t.Fatalf("%d was handled, though its turn was taken and not run", <-handled)
 	}
-	actors.RunLent(turn)
+	actors.RunTurn(turn)
 	if len(handled) != 1 {
-		t.Fatalf("RunLent handled %d messages, want 1", len(handled))
+		t.Fatalf("RunTurn handled %d messages, want 1", len(handled))
 	}
 	if got := <-handled; got != id {
-		t.Fatalf("RunLent handled %d, want %d", got, id)
+		t.Fatalf("RunTurn handled %d, want %d", got, id)
 	}
 	if err := ref.Stop(soon(t)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestLend_APanicOfTheSystemIsNotTheTakersToRecover runs itself as another process.
-func TestLend_APanicOfTheSystemIsNotTheTakersToRecover(t *testing.T) {
-	const mark = "ACTORS_TEST_DIE_LENT"
+// TestTakeTurn_APanicStopsTheActorNotTheTaker: the taker goes on, the actor ends as its policy says.
+func TestTakeTurn_APanicStopsTheActorNotTheTaker(t *testing.T) {
+	k, handled, stopped := newTaker(), make(chan int, 10), make(chan error, 1)
+	var explodes atomic.Bool
+	ref := mustSpawn(t, actors.NewSystem(actors.Config{Name: "t"}), actors.Spec[*note]{
+		Policy: actors.Reject[*note](bound(10)), OnPanic: actors.StopActor, TakeTurn: k.take,
+		Behavior: func() actors.Behavior[*note] {
+			return &script{handle: func(_ actors.Self[*note], batch []*note) {
+				if explodes.Load() {
+					panic("boom")
+				}
+				handled <- batch[0].id
+			}}
+		},
+		Stopped: func(err error) { stopped <- err },
+	})
+	turn, _ := k.wake(t, ref, handled)
+	explodes.Store(true)
+	actors.RunTurn(turn)
+	if err := <-stopped; !errors.Is(err, actors.ErrPanicked) {
+		t.Errorf("the actor ended with %v", err)
+	}
+}
+
+// TestTakeTurn_APanicOfTheSystemIsNotTheTakersToRecover runs itself as another process.
+func TestTakeTurn_APanicOfTheSystemIsNotTheTakersToRecover(t *testing.T) {
+	const mark = "ACTORS_TEST_DIE_TAKEN"
 	if os.Getenv(mark) != "" {
 		k, handled := newTaker(), make(chan int, 10)
 		ref := mustSpawn(t, actors.NewSystem(actors.Config{Name: "t", Log: zerolog.New(os.Stderr)}), actors.Spec[*note]{
-			Policy: actors.Reject[*note](bound(1)), OnPanic: actors.StopActor, Lend: k.take, Behavior: reporting(handled),
+			Policy: actors.Reject[*note](bound(1)), OnPanic: actors.StopActor, TakeTurn: k.take, Behavior: reporting(handled),
 			Stopped: func(error) { panic("boom") }, // outside of Handle: no policy covers it
 		})
 		turn, _ := k.wake(t, ref, handled)
 		ref.Retire()
 		defer func() { _ = recover(); os.Exit(0) }()
-		actors.RunLent(turn)
+		actors.RunTurn(turn)
 		t.Fatal("nothing panicked")
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=30s")
@@ -103,7 +128,7 @@ func TestLend_APanicOfTheSystemIsNotTheTakersToRecover(t *testing.T) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 2 {
 		t.Errorf("the process ended with %v", err)
 	}
-	for _, want := range []string{"panic: boom", "created by troupe/actors.RunLent"} {
+	for _, want := range []string{"panic: boom", "created by troupe/actors.RunTurn"} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
