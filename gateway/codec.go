@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/mem"
@@ -15,7 +16,7 @@ import (
 //
 // A body holds bytes of its own or immutable ones, never a view of the store, so that a slow client pins nothing but
 // its answer. Small ones are copied once, into a buffer that gRPC frees as soon as it has written it; large ones are
-// lent (claim.go).
+// lent (claim.go), and large watch responses shared.
 type codec struct {
 	sent, received prometheus.Counter
 	chunks         *chunkPool
@@ -96,6 +97,8 @@ func (c *codec) splice(a *answer) mem.BufferSlice {
 	switch {
 	case size < pooledBytesMin:
 		return mem.BufferSlice{mem.SliceBuffer(a.appendTo(append(make([]byte, 0, size), prefix...)))}
+	case size > chunkBytes && a.frame != nil:
+		return share(prefix, a.body.Pieces)
 	case size > chunkBytes:
 		return c.chunks.fill(size, prefix, a)
 	default:
@@ -104,6 +107,29 @@ func (c *codec) splice(a *answer) mem.BufferSlice {
 		a.appendTo(append((*b)[:0], prefix...))
 		return mem.BufferSlice{mem.NewBuffer(b, pool)}
 	}
+}
+
+// share gives gRPC the events of a watch response themselves, but for small pieces. Streams share their bytes, and gRPC
+// holds the response of each client that does not read: copied, it would hold them as often as there are such clients.
+func share(prefix []byte, pieces [][]byte) mem.BufferSlice {
+	var out mem.BufferSlice
+	copied := slices.Clone(prefix)
+	flush := func() {
+		if len(copied) > 0 {
+			out = append(out, mem.SliceBuffer(copied))
+			copied = nil
+		}
+	}
+	for _, p := range pieces {
+		if len(p) < sharedPieceBytesMin {
+			copied = append(copied, p...)
+			continue
+		}
+		flush()
+		out = append(out, mem.SliceBuffer(p))
+	}
+	flush()
+	return out
 }
 
 // appendTo appends the bodies.

@@ -129,6 +129,23 @@ func TestCodec_WatchFrameIsTheOfficialMessage(t *testing.T) {
 	})
 }
 
+// TestCodec_StreamsShareTheBytesOfALargeEvent: what gRPC holds for clients that do not read is not a copy for each.
+func TestCodec_StreamsShareTheBytesOfALargeEvent(t *testing.T) {
+	c := newTestCodec()
+	event := &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte("k"), Value: make([]byte, 2*chunkBytes)}}
+	large := encode(t, &pb.WatchResponse{Events: []*mvccpb.Event{event}})
+	head, value := large[:100], large[100:]
+	frame := &WatchFrame{Revision: 5, Events: [][]byte{head, value}}
+	out, err := c.Marshal(&answer{frame: frame, body: proto.Body{Pieces: frame.Events}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := out[len(out)-1].ReadOnlyData()
+	if &last[0] != &value[0] || len(last) != len(value) || len(out) != 2 {
+		t.Errorf("%d buffers, the last with %d bytes that are not the event's own", len(out), len(last))
+	}
+}
+
 func TestCodec_OrdinaryMessagesOfAllSizes(t *testing.T) {
 	c := newTestCodec()
 	for _, size := range []int{0, 1, pooledBytesMin - 10, pooledBytesMin, 5000, 3 << 20} {

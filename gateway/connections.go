@@ -48,8 +48,8 @@ type connection struct {
 	leases map[proto.LeaseID]struct{} // renewed on it, for the debug page
 
 	// Of the check for clients that take nothing; only its goroutine uses them.
-	takenSeen  int64
-	stalledFor time.Duration
+	takenSeen, unsentSeen int64
+	stalledFor            time.Duration
 }
 
 // connectionAddr is the remote address of a connection, by which a handler finds the connection: the address is all

@@ -3,6 +3,7 @@ package gateway
 import (
 	"container/list"
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -14,22 +15,32 @@ import (
 // it has written (claim.go). The naive way, to bound the number of requests, bounds nothing: one list may be a thousand
 // times another.
 //
-// Small answers do not wait behind large ones: a part of the bound is theirs alone, and they pass the queue. Otherwise
-// a few lists whose clients read slowly would keep everybody from getting a key.
+// Answers are of three classes, and none waits behind larger ones: each class has a queue of its own, and a part of
+// the bound that larger ones leave free. Otherwise a few lists whose clients read slowly would keep everybody from
+// getting a key.
 type ledger struct {
 	max      int64
-	small    int64 // below this size an answer is small
-	waiting  int
+	classes  [answerClasses]answerClass
+	waiting  int // most that may wait in a class
 	patience time.Duration
 
 	mu    sync.Mutex
 	inUse int64
-	queue list.List     // of *ledgerEntry
 	empty chan struct{} // not nil while somebody waits for the end of all answers
 
 	highWater    int64     // of inUse
 	refused      uint64    // those who gave up waiting for room, or could not even wait
 	lastAdmitted time.Time // when somebody who waited was let in last
+}
+
+// answerClasses is their number: small, medium, large.
+const answerClasses = 3
+
+// answerClass is what the answers below a size, and not below that of the class before, have.
+type answerClass struct {
+	below int64
+	bound int64     // what may be in use with an answer of the class
+	queue list.List // of *ledgerEntry
 }
 
 type ledgerEntry struct {
@@ -38,8 +49,25 @@ type ledgerEntry struct {
 }
 
 func newLedger(bytesMax int64) *ledger {
-	return &ledger{max: bytesMax, small: min(lentBytesMin, bytesMax/smallAnswersMin), waiting: answerWaitersMax,
-		patience: answerWaitMax}
+	l := &ledger{max: bytesMax, waiting: answerWaitersMax, patience: answerWaitMax}
+	small, medium := &l.classes[0], &l.classes[1]
+	small.below, small.bound = min(smallAnswerBytes, bytesMax/smallAnswersMin), bytesMax
+	medium.below, medium.bound = min(mediumAnswerBytes, bytesMax/mediumAnswersMin), small.bound-bytesMax/smallAnswersShare
+	large := &l.classes[2]
+	large.below, large.bound = math.MaxInt64, medium.bound-bytesMax/mediumAnswersShare
+	if small.below == 0 { // too little for classes
+		small.below = math.MaxInt64
+	}
+	return l
+}
+
+// class is that of an answer.
+func (l *ledger) class(bytes int64) *answerClass {
+	i := 0
+	for bytes >= l.classes[i].below && i < answerClasses-1 {
+		i++
+	}
+	return &l.classes[i]
 }
 
 // enter takes that many bytes. An answer larger than what there is for it is admitted when it is alone. It fails with
@@ -47,18 +75,19 @@ func newLedger(bytesMax int64) *ledger {
 // cause when that ends first.
 func (l *ledger) enter(ctx context.Context, bytes int64) error {
 	l.mu.Lock()
-	if (l.queue.Len() == 0 || bytes < l.small) && l.fits(bytes) {
+	queue := &l.class(bytes).queue
+	if queue.Len() == 0 && l.fits(0, bytes) {
 		l.take(bytes)
 		l.mu.Unlock()
 		return nil
 	}
-	if l.queue.Len() >= l.waiting {
+	if queue.Len() >= l.waiting {
 		l.refused++
 		l.mu.Unlock()
 		return ErrTooManyAnswers
 	}
 	entry := &ledgerEntry{bytes: bytes, admitted: make(chan struct{})}
-	element := l.queue.PushBack(entry)
+	element := queue.PushBack(entry)
 	l.mu.Unlock()
 
 	reason := l.wait(ctx, entry)
@@ -71,7 +100,7 @@ func (l *ledger) enter(ctx context.Context, bytes int64) error {
 	case <-entry.admitted:
 		return nil // admitted while giving up: the bytes are ours, and the answer may as well be made
 	default:
-		l.queue.Remove(element)
+		queue.Remove(element)
 		l.refused++
 		l.admit()
 		return reason
@@ -106,12 +135,12 @@ func (l *ledger) wait(ctx context.Context, entry *ledgerEntry) error {
 }
 
 // extend takes more bytes for an answer that has some already, or none, and reports whether they fit now. One that has
-// none does not overtake those who wait, unless it is small; one that has some may, because it ends the sooner.
+// none does not overtake those of its class who wait; one that has some may, because it ends the sooner.
 func (l *ledger) extend(has, more int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	overtakes := has == 0 && l.queue.Len() > 0 && more >= l.small
-	if overtakes || l.inUse != has && l.inUse+more > l.bound(has+more) {
+	overtakes := has == 0 && l.class(more).queue.Len() > 0
+	if overtakes || !l.fits(has, more) {
 		return false
 	}
 	l.take(more)
@@ -162,35 +191,45 @@ func (l *ledger) whenEmpty() <-chan struct{} {
 	return l.empty
 }
 
-// admit lets in as many of those who wait as fit, in order. The caller holds the lock.
+// admit lets in as many of those who wait as fit, the smaller classes first, in order within each. Where one does not
+// fit, no larger one does. The caller holds the lock.
 func (l *ledger) admit() {
-	for front := l.queue.Front(); front != nil; front = l.queue.Front() {
-		entry := front.Value.(*ledgerEntry)
-		if !l.fits(entry.bytes) {
-			return
+	for i := range l.classes {
+		queue := &l.classes[i].queue
+		for front := queue.Front(); front != nil; front = queue.Front() {
+			entry := front.Value.(*ledgerEntry)
+			if !l.fits(0, entry.bytes) {
+				return
+			}
+			l.take(entry.bytes)
+			l.lastAdmitted = time.Now()
+			queue.Remove(front)
+			close(entry.admitted)
 		}
-		l.take(entry.bytes)
-		l.lastAdmitted = time.Now()
-		l.queue.Remove(front)
-		close(entry.admitted)
 	}
 }
 
-func (l *ledger) fits(bytes int64) bool { return l.inUse == 0 || l.inUse+bytes <= l.bound(bytes) }
+// fits reports whether more bytes can be taken for an answer that has some. One that is larger than what there is for
+// its class needs to have it for itself.
+func (l *ledger) fits(has, more int64) bool {
+	c := l.class(has + more)
+	others := l.inUse - has
+	return others == 0 || others+has+more <= c.bound || has+more > c.bound && others <= l.max-c.bound
+}
 
-// bound is what may be in use with an answer of that size.
-func (l *ledger) bound(bytes int64) int64 {
-	if bytes < l.small || l.small == 0 {
-		return l.max
+// queued is the number of readers that wait. The caller holds the lock.
+func (l *ledger) queued() (n int) {
+	for i := range l.classes {
+		n += l.classes[i].queue.Len()
 	}
-	return l.max - l.max/smallAnswersShare
+	return n
 }
 
 // inFlight gives the bytes entered and the number of readers that wait, for metrics and tests.
 func (l *ledger) inFlight() (bytes int64, waiting int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.inUse, l.queue.Len()
+	return l.inUse, l.queued()
 }
 
 // ledgerNumbers are the numbers of a ledger at one moment.
@@ -203,7 +242,7 @@ type ledgerNumbers struct {
 func (l *ledger) numbers() ledgerNumbers {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return ledgerNumbers{inUse: l.inUse, max: l.max, highWater: l.highWater, waiting: l.queue.Len(), refused: l.refused}
+	return ledgerNumbers{inUse: l.inUse, max: l.max, highWater: l.highWater, waiting: l.queued(), refused: l.refused}
 }
 
 // chunkPool makes the buffers of large answers: chunks of one size, so that they are reused whatever the answers'

@@ -120,6 +120,9 @@ const (
 	electionTimeoutDefault = time.Second
 	// chunkBytes is the unit in which a large answer is encoded: gRPC frees each as soon as it is written.
 	chunkBytes = 32 << 10
+	// sharedPieceBytesMin is the size from which a piece of a watch response is shared and not copied: a buffer of its own
+	// costs gRPC about as much as copying so much.
+	sharedPieceBytesMin = 1 << 10
 	// pooledBytesMin is the size from which encoding uses pooled buffers; grpc-go does not pool smaller ones.
 	pooledBytesMin = 1 << 10
 	// pictureActorsPerKind is how many actors of one kind a picture of the troupe holds, pictureActorsShown how many of

@@ -66,13 +66,20 @@ const (
 	// refused with "too many requests". As long as those in front get room, waiting is better than asking again: it costs
 	// a goroutine, and the client has a deadline of its own.
 	answerWaitMax = 30 * time.Second
-	// smallAnswersShare is the part of the bound of all answers that large ones leave to small ones, and smallAnswersMin
-	// how many small ones the whole must hold at least, or none is.
-	smallAnswersShare = 16
-	smallAnswersMin   = 4096
+	// smallAnswerBytes is the size below which an answer is small: a key, or a few. smallAnswersShare is the part of the
+	// bound of all answers that larger ones leave to them, and smallAnswersMin how many small ones the whole must hold at
+	// least, or none is. The same for medium ones: a large key, or a page of a list.
+	smallAnswerBytes   = 64 << 10
+	smallAnswersShare  = 16
+	smallAnswersMin    = 4096
+	mediumAnswerBytes  = 2 << 20
+	mediumAnswersShare = 8
+	mediumAnswersMin   = 256
 	// answerStallMax is how long a connection may take nothing of its large answers while others wait for the room they
-	// have; then it is closed. Any client that reads at all takes a piece in that time.
-	answerStallMax = 15 * time.Second
+	// have; then it is closed. answerReadRateMin is the least that counts as taking, in bytes a second, where gRPC sees
+	// nothing move.
+	answerStallMax    = 15 * time.Second
+	answerReadRateMin = 16 << 10
 	// answerStallCheck is how often that is looked at.
 	answerStallCheck = 3 * time.Second
 	// pieceBytes is how much of a large range is read at a time, under its own view, and what gRPC gives back at a time.

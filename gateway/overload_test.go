@@ -367,34 +367,63 @@ func TestOverload_StalledReaderIsClosedOnlyWhileOthersWait(t *testing.T) {
 	}
 }
 
-// Lists whose clients do not read leave room for small answers, which do not stand behind them either.
-func TestLedger_SmallAnswersDoNotWaitBehindLargeOnes(t *testing.T) {
-	const bound, small = 512 << 20, 3 << 10
+// Lists whose clients do not read leave room for smaller answers, which do not stand behind them either; medium ones
+// leave room for small ones in the same way.
+func TestLedger_NoAnswerWaitsBehindLargerOnes(t *testing.T) {
+	const bound, small, medium = 512 << 20, 3 << 10, 100 << 10
+	for _, c := range []struct {
+		name       string
+		unread, of int64 // what fills the ledger for its class
+		passes     int64 // what then passes, until it has taken its share
+		share      int64
+	}{
+		{"small beside large", 100 << 20, 4, small, bound/mediumAnswersShare + bound/smallAnswersShare},
+		{"medium beside large", 100 << 20, 4, medium, bound / mediumAnswersShare},
+		{"small beside medium", 1 << 20, 480, small, bound / smallAnswersShare},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLedger(bound)
+			for range c.of {
+				if err := l.enter(t.Context(), c.unread); err != nil {
+					t.Fatal(err)
+				}
+			}
+			waits := make(chan error, 1)
+			go func() { waits <- l.enter(t.Context(), c.unread) }()
+			eventually(t, "one more waits", func() bool { return l.numbers().waiting == 1 })
+			if l.extend(0, c.unread) {
+				t.Fatal("it was passed by one of its class")
+			}
+			if err := l.enter(t.Context(), c.passes); err != nil {
+				t.Fatal(err)
+			}
+			taken := c.passes
+			for l.extend(0, c.passes) {
+				taken += c.passes
+			}
+			if most := l.numbers().inUse; taken < c.share-c.passes || most > bound {
+				t.Errorf("%d bytes passed, and %d of %d are taken", taken, most, bound)
+			}
+			l.leave(l.numbers().inUse)
+			if err := <-waits; err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// An answer that is larger than what there is for its class needs no quiet moment: small ones may be about.
+func TestLedger_AVeryLargeAnswerIsLetInBesideSmallOnes(t *testing.T) {
+	const bound = 512 << 20
 	l := newLedger(bound)
-	for range 2 {
-		if err := l.enter(t.Context(), bound/2-bound/smallAnswersShare); err != nil {
-			t.Fatal(err)
-		}
+	for range 100 {
+		l.enterNow(3 << 10)
 	}
-	large := make(chan error, 1)
-	go func() { large <- l.enter(t.Context(), bound/8) }()
-	eventually(t, "a large answer waits", func() bool { return l.numbers().waiting == 1 })
-	if l.extend(0, bound/1024) {
-		t.Fatal("a large answer passed the queue")
-	}
-	if err := l.enter(t.Context(), small); err != nil {
+	if err := l.enter(t.Context(), 2*bound); err != nil {
 		t.Fatal(err)
 	}
-	n := int64(1)
-	for l.extend(0, small) {
-		n++
-	}
-	if most := l.numbers().inUse; n*small < bound/smallAnswersShare || most > bound {
-		t.Errorf("%d small answers, and %d bytes of %d in all", n, most, bound)
-	}
-	l.leave(l.numbers().inUse)
-	if err := <-large; err != nil {
-		t.Fatal(err)
+	if l.extend(0, 1<<20) {
+		t.Error("another came beside it")
 	}
 }
 

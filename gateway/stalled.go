@@ -25,9 +25,8 @@ func (s *Server) closeStalled(every time.Duration) {
 // closeThoseStalled looks at each connection once; passed is how long ago that was done last.
 func (s *Server) closeThoseStalled(passed time.Duration) {
 	for _, c := range s.conns.list() {
-		taken := c.taken.Load()
-		if taken != c.takenSeen || c.claimed() == 0 {
-			c.takenSeen, c.stalledFor = taken, 0
+		if c.claimed() == 0 || c.reads(passed) {
+			c.stalledFor = 0
 			continue
 		}
 		if c.stalledFor += passed; c.stalledFor < answerStallMax {
@@ -40,4 +39,14 @@ func (s *Server) closeThoseStalled(passed time.Duration) {
 		}
 		_ = c.Close()
 	}
+}
+
+// reads reports whether the client has taken anything since the last look. gRPC hands answers to the system in lumps of
+// megabytes, which a slow client takes longer over than it may take nothing: so what the system still has counts, too.
+func (c *connection) reads(passed time.Duration) bool {
+	taken, left := c.taken.Load(), unsent(c.Conn)
+	fell := c.unsentSeen - left
+	moved := taken != c.takenSeen || fell >= int64(passed.Seconds()*answerReadRateMin)
+	c.takenSeen, c.unsentSeen = taken, left
+	return moved
 }

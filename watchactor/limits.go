@@ -14,7 +14,7 @@ const (
 	// responseOverheadBytes is kept free for what is not an event: header (at most 46 bytes), id, flags.
 	responseOverheadBytes = 128
 	// responseBytesWanted is the size from which responses are divided between revisions. gRPC holds two responses of a
-	// client that does not read, as copies; what it holds should not depend on how many revisions were committed together.
+	// client that does not read; what it holds should not depend on how many revisions were committed together.
 	responseBytesWanted = 256 << 10
 	// requestBytesDefault is etcd's default of max-request-bytes.
 	requestBytesDefault = 1536 << 10
@@ -62,7 +62,7 @@ const (
 	//
 	// All that watches hold is bounded by this, transitBytesMax, shelfBytesMax, hubInboxBytes, and for each stream
 	// requestBytesMax and what gRPC holds: the response in its hand (counted here) and up to 64 KiB and one response
-	// before it, copied. With 200 clients that stop reading 64 KiB values that makes 60 MB.
+	// before it. Of those only small ones are copies, so that streams of the same events hold them once.
 	outboxTotalDefault = 96 << 20
 	// outboxBytesMin is what a stream may buffer beyond that: a few ordinary responses.
 	outboxBytesMin = 64 << 10

@@ -1,0 +1,50 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// TestStalled_AClientThatReadsSlowlyIsNotTakenForOneThatDoesNot: what the system holds of its answers moves, though
+// gRPC can hand over nothing.
+func TestStalled_AClientThatReadsSlowlyIsNotTakenForOneThatDoesNot(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns connections
+	entering := conns.listen(listener)
+	defer entering.Close()
+	client, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	accepted, err := entering.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	c := accepted.(*connection)
+	for err == nil { // until the system takes no more
+		_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		_, err = c.Write(make([]byte, 1<<20))
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	const moment = time.Second
+	c.reads(moment)
+	if c.reads(moment) {
+		t.Error("a client that reads nothing is said to read")
+	}
+	if _, err := io.CopyN(io.Discard, client, 4*answerReadRateMin); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a client that has read is seen to read", func() bool { return c.reads(moment / 100) })
+	eventually(t, "it rests", func() bool { return !c.reads(moment) })
+}
