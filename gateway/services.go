@@ -49,8 +49,10 @@ func (s *Server) register(name string, methods []grpc.MethodDesc, streams ...grp
 		}
 		streams = append(streams, grpc.StreamDesc{StreamName: m.MethodName, Handler: handler})
 	}
-	for _, desc := range streams {
-		s.local.methods["/"+name+"/"+desc.StreamName] = desc
+	for i := range streams {
+		desc := &streams[i]
+		s.local.methods["/"+name+"/"+desc.StreamName] = *desc
+		desc.Handler = answeredPlainly(desc.Handler)
 	}
 	s.grpc.RegisterService(&grpc.ServiceDesc{
 		ServiceName: name,
