@@ -71,8 +71,10 @@ const (
 	alarmsSeenMax = 64
 	// crowdedCalls is how many unary calls at once are more than a few processors should work on (Config.Crowded).
 	crowdedCalls = 16
-	// steppedBytesMin is the least that gRPC writes without having let other goroutines run first, to collect more.
+	// steppedBytesMin is the least that gRPC writes without having let other goroutines run first, to collect more;
+	// steppedBytesMax is what needs no more.
 	steppedBytesMin = 1000
+	steppedBytesMax = 16 << 10
 	// connectionBufferBytes is the read and the write buffer of a gRPC connection: larger ones mean fewer system calls
 	// when many small answers leave together (measured: reference figures of the project, a quarter less CPU per call).
 	connectionBufferBytes = 128 << 10

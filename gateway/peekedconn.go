@@ -41,11 +41,9 @@ func (c *peekedConn) Write(p []byte) (int, error) {
 	return c.acks.write(c.Conn, p)
 }
 
-// sharesNext reports whether other streams may have something for the next write: not while a large answer is written
-// in pieces of the buffer.
+// sharesNext reports whether it is worth waiting for what other streams have: not when there is much to write already.
 func (c *peekedConn) sharesNext(bytes int) bool {
-	return bytes >= steppedBytesMin && bytes < connectionBufferBytes && c.registered != nil &&
-		c.registered.streams.Load() > 1
+	return bytes >= steppedBytesMin && bytes < steppedBytesMax && c.registered != nil && c.registered.streams.Load() > 1
 }
 
 // Close implements net.Conn. It ends a write that is waiting for the client, too.
