@@ -97,7 +97,7 @@ func (c *codec) splice(a *answer) mem.BufferSlice {
 	switch {
 	case size < pooledBytesMin:
 		return mem.BufferSlice{mem.SliceBuffer(a.appendTo(append(make([]byte, 0, size), prefix...)))}
-	case size > chunkBytes && a.frame != nil:
+	case size > chunkBytes && a.frame != nil && slices.ContainsFunc(a.body.Pieces, isSharedPiece):
 		return share(prefix, a.body.Pieces)
 	case size > chunkBytes:
 		return c.chunks.fill(size, prefix, a)
@@ -121,7 +121,7 @@ func share(prefix []byte, pieces [][]byte) mem.BufferSlice {
 		}
 	}
 	for _, p := range pieces {
-		if len(p) < sharedPieceBytesMin {
+		if !isSharedPiece(p) {
 			copied = append(copied, p...)
 			continue
 		}
@@ -131,6 +131,8 @@ func share(prefix []byte, pieces [][]byte) mem.BufferSlice {
 	flush()
 	return out
 }
+
+func isSharedPiece(p []byte) bool { return len(p) >= sharedPieceBytesMin }
 
 // appendTo appends the bodies.
 func (a *answer) appendTo(b []byte) []byte {

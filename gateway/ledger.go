@@ -17,7 +17,8 @@ import (
 //
 // Answers are of three classes, and none waits behind larger ones: each class has a queue of its own, and a part of
 // the bound that larger ones leave free. Otherwise a few lists whose clients read slowly would keep everybody from
-// getting a key.
+// getting a key. The other way round nothing is kept free: large ones wait while smaller ones take their room. And an
+// answer that is larger than the whole bound takes all of it.
 type ledger struct {
 	max      int64
 	classes  [answerClasses]answerClass
@@ -28,9 +29,8 @@ type ledger struct {
 	inUse int64
 	empty chan struct{} // not nil while somebody waits for the end of all answers
 
-	highWater    int64     // of inUse
-	refused      uint64    // those who gave up waiting for room, or could not even wait
-	lastAdmitted time.Time // when somebody who waited was let in last
+	highWater int64  // of inUse
+	refused   uint64 // those who gave up waiting for room, or could not even wait
 }
 
 // answerClasses is their number: small, medium, large.
@@ -38,9 +38,10 @@ const answerClasses = 3
 
 // answerClass is what the answers below a size, and not below that of the class before, have.
 type answerClass struct {
-	below int64
-	bound int64     // what may be in use with an answer of the class
-	queue list.List // of *ledgerEntry
+	below        int64
+	bound        int64     // what may be in use with an answer of the class
+	queue        list.List // of *ledgerEntry
+	lastAdmitted time.Time // when one that waited was let in last
 }
 
 type ledgerEntry struct {
@@ -70,12 +71,13 @@ func (l *ledger) class(bytes int64) *answerClass {
 	return &l.classes[i]
 }
 
-// enter takes that many bytes. An answer larger than what there is for it is admitted when it is alone. It fails with
-// ErrTooManyAnswers when too many wait already or nobody has been let in for answerWaitMax, and with the context's
-// cause when that ends first.
+// enter takes that many bytes. An answer larger than what there is for its class is admitted when there is nothing
+// but a few smaller ones. It fails with ErrTooManyAnswers when too many of its class wait already or none of them has
+// been let in for answerWaitMax, and with the context's cause when that ends first.
 func (l *ledger) enter(ctx context.Context, bytes int64) error {
 	l.mu.Lock()
-	queue := &l.class(bytes).queue
+	class := l.class(bytes)
+	queue := &class.queue
 	if queue.Len() == 0 && l.fits(0, bytes) {
 		l.take(bytes)
 		l.mu.Unlock()
@@ -90,7 +92,7 @@ func (l *ledger) enter(ctx context.Context, bytes int64) error {
 	element := queue.PushBack(entry)
 	l.mu.Unlock()
 
-	reason := l.wait(ctx, entry)
+	reason := l.wait(ctx, class, entry)
 	if reason == nil {
 		return nil
 	}
@@ -108,7 +110,7 @@ func (l *ledger) enter(ctx context.Context, bytes int64) error {
 }
 
 // wait waits until an entry is admitted, and gives the reason for giving up otherwise.
-func (l *ledger) wait(ctx context.Context, entry *ledgerEntry) error {
+func (l *ledger) wait(ctx context.Context, class *answerClass, entry *ledgerEntry) error {
 	timer := time.NewTimer(l.patience)
 	defer timer.Stop()
 	began := time.Now()
@@ -120,7 +122,7 @@ func (l *ledger) wait(ctx context.Context, entry *ledgerEntry) error {
 			return context.Cause(ctx)
 		case now := <-timer.C:
 			l.mu.Lock()
-			progress := l.lastAdmitted
+			progress := class.lastAdmitted
 			l.mu.Unlock()
 			if progress.Before(began) {
 				progress = began
@@ -134,12 +136,14 @@ func (l *ledger) wait(ctx context.Context, entry *ledgerEntry) error {
 	}
 }
 
-// extend takes more bytes for an answer that has some already, or none, and reports whether they fit now. One that has
-// none does not overtake those of its class who wait; one that has some may, because it ends the sooner.
+// extend takes more bytes for an answer that has some already, or none, and reports whether they fit now. One that
+// has none, or comes to another class, does not overtake those of the class who wait; else one that has some may,
+// because it ends the sooner.
 func (l *ledger) extend(has, more int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	overtakes := has == 0 && l.class(more).queue.Len() > 0
+	class := l.class(has + more)
+	overtakes := class.queue.Len() > 0 && (has == 0 || l.class(has) != class)
 	if overtakes || !l.fits(has, more) {
 		return false
 	}
@@ -202,7 +206,7 @@ func (l *ledger) admit() {
 				return
 			}
 			l.take(entry.bytes)
-			l.lastAdmitted = time.Now()
+			l.classes[i].lastAdmitted = time.Now()
 			queue.Remove(front)
 			close(entry.admitted)
 		}
@@ -210,11 +214,20 @@ func (l *ledger) admit() {
 }
 
 // fits reports whether more bytes can be taken for an answer that has some. One that is larger than what there is for
-// its class needs to have it for itself.
+// its class may take what there is in all, and one that is larger than that comes beside no more than what its class
+// leaves to others.
 func (l *ledger) fits(has, more int64) bool {
-	c := l.class(has + more)
-	others := l.inUse - has
-	return others == 0 || others+has+more <= c.bound || has+more > c.bound && others <= l.max-c.bound
+	c, others, size := l.class(has+more), l.inUse-has, has+more
+	switch {
+	case others == 0:
+		return true
+	case size <= c.bound:
+		return others+size <= c.bound
+	case size <= l.max:
+		return others+size <= l.max
+	default:
+		return others <= l.max-c.bound
+	}
 }
 
 // queued is the number of readers that wait. The caller holds the lock.

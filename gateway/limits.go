@@ -26,7 +26,8 @@ const (
 	// lentBytesMin is the size from which gRPC gets an answer's own memory instead of a copy: that of the pieces in which
 	// the store writes answers.
 	lentBytesMin = 64 << 10
-	// answerWaitersMax bounds the readers that wait for that bound; more are refused with "too many requests".
+	// answerWaitersMax bounds the readers that wait for that bound, in each class of answers; more are refused with "too
+	// many requests".
 	answerWaitersMax = 4096
 	// readyWaitersMax bounds the requests that wait for the member to become ready; more are refused. etcd leaves them in
 	// the kernel's backlog, which is of this order.

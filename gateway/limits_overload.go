@@ -68,16 +68,16 @@ const (
 	answerWaitMax = 30 * time.Second
 	// smallAnswerBytes is the size below which an answer is small: a key, or a few. smallAnswersShare is the part of the
 	// bound of all answers that larger ones leave to them, and smallAnswersMin how many small ones the whole must hold at
-	// least, or none is. The same for medium ones: a large key, or a page of a list.
+	// least: less of them is small where the bound is low. The same for medium ones: a large key, or a page of a list.
 	smallAnswerBytes   = 64 << 10
 	smallAnswersShare  = 16
 	smallAnswersMin    = 4096
 	mediumAnswerBytes  = 2 << 20
 	mediumAnswersShare = 8
 	mediumAnswersMin   = 256
-	// answerStallMax is how long a connection may take nothing of its large answers while others wait for the room they
-	// have; then it is closed. answerReadRateMin is the least that counts as taking, in bytes a second, where gRPC sees
-	// nothing move.
+	// answerStallMax is how long a connection with large answers may take nothing while others wait for the room they
+	// have; then it is closed. Whatever it takes counts. answerReadRateMin is the least that does where gRPC sees nothing
+	// move, in bytes a second.
 	answerStallMax    = 15 * time.Second
 	answerReadRateMin = 16 << 10
 	// answerStallCheck is how often that is looked at.

@@ -412,6 +412,59 @@ func TestLedger_NoAnswerWaitsBehindLargerOnes(t *testing.T) {
 	}
 }
 
+// A list that is read in pieces grows; when it becomes a large answer it stands in line with the large ones.
+func TestLedger_AGrowingAnswerDoesNotOvertakeTheClassItComesTo(t *testing.T) {
+	const bound, list = 512 << 20, 100 << 20
+	l := newLedger(bound)
+	for range 3 {
+		if err := l.enter(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waits := make(chan error, 1)
+	go func() { waits <- l.enter(t.Context(), 2*list) }()
+	eventually(t, "a larger one waits", func() bool { return l.numbers().waiting == 1 })
+	if !l.extend(0, 512<<10) || !l.extend(512<<10, 512<<10) {
+		t.Fatal("a medium answer stood behind a large one")
+	}
+	if l.extend(1<<20, 20<<20) {
+		t.Error("it has become a large one, ahead of the one that waits")
+	}
+	l.leave(1<<20 + list)
+	if err := <-waits; err != nil {
+		t.Fatal(err)
+	}
+	if !l.extend(0, 512<<10) || !l.extend(512<<10, 2<<20) {
+		t.Error("nobody waits, and it cannot grow")
+	}
+}
+
+// Each class has patience of its own: that small answers get room is no progress for a list.
+func TestLedger_PatienceEndsThoughSmallerOnesAreLetIn(t *testing.T) {
+	const bound = 512 << 20
+	l := newLedger(bound)
+	l.patience = 50 * time.Millisecond
+	l.enterNow(bound)
+	waits := make(chan error, 1)
+	go func() { waits <- l.enter(t.Context(), bound/8) }()
+	for ended := false; !ended; {
+		small := make(chan error, 1)
+		go func() { small <- l.enter(t.Context(), 3<<10) }()
+		eventually(t, "a small one waits, or has been refused", func() bool {
+			return l.numbers().waiting == 2-len(waits) || len(small) == 1
+		})
+		l.leave(4 << 10)
+		if err := <-small; err != nil && !errors.Is(err, ErrTooManyAnswers) {
+			t.Fatal(err)
+		}
+		l.enterNow(1 << 10)
+		ended = len(waits) == 1
+	}
+	if err := <-waits; !errors.Is(err, ErrTooManyAnswers) {
+		t.Fatal(err)
+	}
+}
+
 // An answer that is larger than what there is for its class needs no quiet moment: small ones may be about.
 func TestLedger_AVeryLargeAnswerIsLetInBesideSmallOnes(t *testing.T) {
 	const bound = 512 << 20

@@ -425,6 +425,24 @@ func TestStream_AReaderThatWaitsRunsItsTurns(t *testing.T) {
 	}
 }
 
+// TestStream_AReaderTakesNoTurnWhileHistoryIsOnItsWay: what comes in two pieces, one right behind the other, should
+// leave in one response, as etcd's does.
+func TestStream_AReaderTakesNoTurnWhileHistoryIsOnItsWay(t *testing.T) {
+	o := &outbox{budget: &budget{total: 1 << 20}, bytesMax: 1 << 20, aheadMax: 1 << 20}
+	filled := o.await()
+	o.reserve(100)
+	if o.takeTurn(func() {}) {
+		t.Fatal("a turn was taken before the history has come")
+	}
+	o.reserve(0)
+	if !o.takeTurn(func() {}) {
+		t.Fatal("no turn was taken")
+	}
+	if <-filled == nil {
+		t.Fatal("the reader was woken without the turn")
+	}
+}
+
 // TestNext_ContextsMayEndWhileTurnsAreTaken: a reader whose context ends just when it is given a turn runs it and loses
 // no event. It gives up and comes back all the time.
 func TestNext_ContextsMayEndWhileTurnsAreTaken(t *testing.T) {

@@ -118,11 +118,12 @@ func (o *outbox) wake() {
 }
 
 // takeTurn gives a turn of the stream to the reader, false when that is not waiting. What the turn puts in here the
-// reader then takes without having been woken a second time.
+// reader then takes without having been woken a second time. While history has been asked for it gives none: a piece
+// often comes right behind another, and the reader should find both.
 func (o *outbox) takeTurn(turn func()) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.waits {
+	if !o.waits || o.reserved > 0 {
 		return false
 	}
 	o.waits = false

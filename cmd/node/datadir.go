@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -61,16 +62,17 @@ func openFiles(cfg *Config, seams Seams) (*files, error) {
 }
 
 // checkCluster refuses an --initial-cluster that cannot be read, or does not fit a new member, before anything is made
-// of it. Where there is a log already it does not count, whatever it says.
+// of it. Where there is a log already it does not count, whatever it says; where there is a database only, something
+// else is wrong.
 func checkCluster(cfg *Config, seams Seams) error {
 	exists, err := raftactor.LogExists(seams.Disk, walDirOf(cfg))
 	if err != nil || exists {
 		return err
 	}
-	if err := cfg.checkName(); err != nil {
-		return err
+	if _, err := os.Stat(filePathOf(cfg)); err == nil {
+		return nil
 	}
-	return checkAdvertised(cfg)
+	return cfg.checkNewMember()
 }
 
 // removeLeftovers deletes what a crash has left beside the database file. Only the holder of the file's lock may.
@@ -239,6 +241,9 @@ func (f *files) createLog(cfg *Config, seams Seams) error {
 	if err != nil {
 		return err
 	}
+	if err := cfg.checkNewMember(); err != nil {
+		return err
+	}
 	if len(members) > 1 {
 		return fmt.Errorf("--initial-cluster names %d members: this version of troupe runs one; name only %q",
 			len(members), cfg.Name)
@@ -246,6 +251,14 @@ func (f *files) createLog(cfg *Config, seams Seams) error {
 	f.meta = raftactor.LogMeta{Member: members[0].ID, Cluster: raftactor.NewClusterID(members)}
 	f.log, err = raftactor.CreateLog(seams.Disk, walDirOf(cfg), f.meta)
 	return err
+}
+
+// checkNewMember refuses what --initial-cluster says of a new member.
+func (c *Config) checkNewMember() error {
+	if err := c.checkName(); err != nil {
+		return err
+	}
+	return checkAdvertised(c)
 }
 
 // checkAdvertised refuses a new member whose entry in --initial-cluster is not what it tells the others, as etcd does:

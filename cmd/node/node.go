@@ -26,6 +26,7 @@ func Run(ctx context.Context, cfg Config, seams Seams) error {
 	tuneMemory(&seams.Log)
 	tuning, endTuning := context.WithCancel(context.Background())
 	defer endTuning()
+	giveMemoryBack(tuning)
 	sockets, err := listen(&cfg)
 	if err != nil {
 		return err
@@ -45,7 +46,7 @@ func Run(ctx context.Context, cfg Config, seams Seams) error {
 	failed := serveAll(edge, sockets)
 	err = t.becomeReady(ctx, func() {
 		edge.SetReady()
-		giveMemoryBack(tuning)
+		forgetStart()
 		logServing(seams.Log, t, sockets)
 		if seams.Ready != nil {
 			seams.Ready()

@@ -150,13 +150,15 @@ func (s *side) free(ctx context.Context, t *testing.T) {
 	}
 }
 
-// A file that was compacted and not defragmented is as large as before. As long as it is below the quota, what its free
-// pages take does not exceed it.
+// A file that was compacted and not defragmented is as large as before. As long as it is below the quota, what its
+// free pages take does not exceed it. A file grows by a fifth or so beyond what is in it, because values need pages
+// that lie together and a compaction writes before it frees: with four fifths of the quota in it, it came to the
+// quota by chance.
 func TestQuota_FreePagesAreUsedBelowTheQuota(t *testing.T) {
 	s := newSide(t, harness.Troupe, quotaFlag)
 	ctx := harness.Context(t, 4*limit)
 	for range 3 {
-		for range quotaBytes / valueBytes * 8 / 10 {
+		for range quotaBytes / valueBytes * 6 / 10 {
 			if err := s.putValue(ctx, "a"); err != nil {
 				t.Fatalf("a file with free pages: %v", err)
 			}
