@@ -22,25 +22,32 @@ func (c *spyConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestPeekedConn_KnowsItsEntry: the streams of a connection are counted where those that were accepted are entered.
-func TestPeekedConn_KnowsItsEntry(t *testing.T) {
+// enteredConn is a connection that a server has accepted and entered, with its client.
+func enteredConn(t *testing.T) (accepted *connection, client net.Conn) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	entering := new(connections).listen(listener)
 	defer entering.Close()
-	client, err := net.Dial("tcp", listener.Addr().String())
+	client, err = net.Dial("tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
-	accepted, err := entering.Accept()
+	t.Cleanup(func() { _ = client.Close() })
+	conn, err := entering.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer accepted.Close()
-	if c := newPeekedConn(accepted, nil, true); c.registered == nil {
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn.(*connection), client
+}
+
+// TestPeekedConn_KnowsItsEntry: the streams of a connection are counted where those that were accepted are entered.
+func TestPeekedConn_KnowsItsEntry(t *testing.T) {
+	accepted, _ := enteredConn(t)
+	if c := newPeekedConn(accepted, nil, true); c.registered != accepted {
 		t.Error("a connection that was accepted does not find its entry")
 	}
 }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"errors"
 	"io"
-	"net"
 	"os"
 	"testing"
 	"time"
@@ -12,24 +11,8 @@ import (
 // TestStalled_AClientThatReadsSlowlyIsNotTakenForOneThatDoesNot: what the system holds of its answers moves, though
 // gRPC can hand over nothing.
 func TestStalled_AClientThatReadsSlowlyIsNotTakenForOneThatDoesNot(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var conns connections
-	entering := conns.listen(listener)
-	defer entering.Close()
-	client, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	accepted, err := entering.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer accepted.Close()
-	c := accepted.(*connection)
+	c, client := enteredConn(t)
+	var err error
 	for err == nil { // until the system takes no more
 		_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 		_, err = c.Write(make([]byte, 1<<20))
