@@ -27,10 +27,11 @@ const (
 	checkpointWritesDefault = 10_000
 	// checkpointBytesMax is how many bytes may stay out of it before a commit is due. It keeps commits short, for which
 	// the log's fsync waits on the same disk: with 64 KiB values at 100 a second a commit every half second was what made
-	// the p99 of a put. As much again may wait in the mailbox of a backend that does not listen (1 MiB wakes it: less
-	// makes no difference here), and more gathers while a commit is written. It also keeps small what has gathered when
-	// one finds the disk full: the rest up to diskFullBacklogMax is for deletions.
-	checkpointBytesMax = 1 << 20
+	// the p99 of a put. With half of it, large values left so many gaps that a file with four fifths of a small quota in
+	// it grew past the quota, where etcd's does not. As much as wakes it may wait in the mailbox of a backend that does
+	// not listen (1 MiB), and more gathers while a commit is written. It also keeps small what has gathered when one finds
+	// the disk full: the rest up to diskFullBacklogMax is for deletions.
+	checkpointBytesMax = 2 << 20
 
 	// compactionBatchDefault is how many revisions one step of a compaction looks at: etcd's 1,000.
 	compactionBatchDefault = 1_000
