@@ -126,7 +126,7 @@ func (b *box[M]) unlock(quiet bool) {
 func (b *box[M]) unheard(at Lane) bool {
 	l, bound := b.at(at), b.rule(at).bound
 	return b.deaf[b.number(at)] && (l.extra == nil || l.extra.marker == nil) &&
-		int(l.n) < min(whispersMax, bound.Messages/2+1) && l.bytes < min(whisperBytesMax, bound.Bytes/2+1)
+		int(l.n) < min(WhispersMax, bound.Messages/2+1) && l.bytes < min(WhisperBytesMax, bound.Bytes/2+1)
 }
 
 func (b *box[M]) hasWork() bool {

@@ -34,10 +34,11 @@ const (
 	// turnsPerTaken is the same for a turn that a client has taken: it has something to do with what the first ones made.
 	turnsPerTaken = 16
 
-	// whispersMax and whisperBytesMax bound what may wait in a lane of an actor that does not listen to whispers: enough
-	// to save nearly every wake-up, little enough that the turn which takes them all stays short.
-	whispersMax     = 1024
-	whisperBytesMax = 1 << 20
+	// WhispersMax and WhisperBytesMax bound, in messages and bytes, what may wait in a lane of an actor that does not
+	// listen to whispers: enough to save nearly every wake-up, little enough that the turn which takes them all stays
+	// short.
+	WhispersMax     = 1024
+	WhisperBytesMax = 1 << 20
 
 	// waitSampleEvery is the share of admitted messages whose waiting time is measured: one clock reading in 64 messages
 	// costs well under a nanosecond per message. A power of two.

@@ -22,8 +22,8 @@ func (r Ref[M]) Tell(lane Lane, m M) error {
 
 // Whisper is Tell for news that can wait: it does not wake an actor that has said, by Self.Listen, that it does not
 // listen in that lane. The message then waits for whatever wakes the actor next (a message told, a tick, a timer), or
-// until so many whispers wait that there is enough to do; a full lane always wakes it. Order within the lane, bounds
-// and errors are Tell's. On a small machine most of what a message costs is the wake-up.
+// until WhispersMax of them or WhisperBytesMax wait, or half of what the lane takes. Order within the lane, bounds and
+// errors are Tell's. On a small machine most of what a message costs is the wake-up.
 func (r Ref[M]) Whisper(lane Lane, m M) error {
 	if r.b == nil {
 		return ErrStopped

@@ -31,7 +31,7 @@ func asleep[M any](ref Ref[M]) {
 
 func spawnSleeper(t *testing.T, listens bool) (Ref[int], *sleeper) {
 	t.Helper()
-	s := &sleeper{listens: listens, turns: make(chan int, 2*whispersMax)}
+	s := &sleeper{listens: listens, turns: make(chan int, 2*WhispersMax)}
 	sys := NewSystem(Config{Name: t.Name()})
 	ref, err := Spawn(sys, Spec[int]{Name: "sleeper", Behavior: func() Behavior[int] { return s },
 		Policy: Batch[int](Bound{Messages: 1 << 20, Bytes: 1 << 30}, Bound{Messages: 1 << 20, Bytes: 1 << 30})})
@@ -61,11 +61,11 @@ func TestWhisper_WaitsForAWakeUpAndArrivesInOrder(t *testing.T) {
 
 func TestWhisper_EnoughOfThemWakeTheActor(t *testing.T) {
 	ref, s := spawnSleeper(t, false)
-	for n := range whispersMax {
+	for n := range WhispersMax {
 		_ = ref.Whisper(Normal, n)
 	}
-	if got := <-s.turns; got != whispersMax {
-		t.Errorf("the turn took %d messages, want %d", got, whispersMax)
+	if got := <-s.turns; got != WhispersMax {
+		t.Errorf("the turn took %d messages, want %d", got, WhispersMax)
 	}
 }
 

@@ -93,16 +93,18 @@ func (h *hubActor) spawn(spec groupSpec) {
 		Name: spec.name(), Kind: "watch/group", Policy: c.groupPolicy, OnPanic: actors.StopActor,
 		Behavior: func() actors.Behavior[groupMessage] { return &groupActor{client: c, spec: spec} },
 		Stopped: func(err error) {
+			c.metrics.groups.Dec() // first: Client.Stop waits for those that are in groups
 			c.mu.Lock()
 			delete(c.groups, spec.id)
 			c.mu.Unlock()
-			c.metrics.groups.Dec()
 			if err != nil {
 				_ = c.hub.Tell(actors.Normal, groupFailed{spec.id}) // a stopped hub has no streams left
 			}
 		},
 	}
 	c.metrics.groups.Inc()
+	c.mu.Lock() // a group that ends at once is taken out after it was entered
+	defer c.mu.Unlock()
 	ref, err := actors.Spawn(c.sys, as)
 	if errors.Is(err, actors.ErrNameTaken) { // by a predecessor that is still ending
 		as.Name = fmt.Sprintf("%s~%d", as.Name, spec.id)
@@ -110,9 +112,7 @@ func (h *hubActor) spawn(spec groupSpec) {
 	}
 	actors.Must(err == nil, "group %s cannot start: %v", spec.name(), err)
 	h.groups[spec.id] = ref
-	c.mu.Lock()
 	c.groups[spec.id] = ref
-	c.mu.Unlock()
 }
 
 // Stop lets the groups go. After a panic their streams end too.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -381,6 +382,47 @@ func TestStreams_UnderLoad(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(c.metrics.buffered) + testutil.ToFloat64(c.metrics.groups); n != 0 {
 		t.Fatalf("%v things are left", n)
+	}
+}
+
+// countedGroups notes groups that are counted out only when Client.Stop no longer waits for them.
+type countedGroups struct {
+	prometheus.Gauge
+	client *Client
+	late   atomic.Int32
+}
+
+func (g *countedGroups) Dec() {
+	g.client.mu.Lock()
+	if len(g.client.groups) == 0 {
+		g.late.Add(1)
+	}
+	g.client.mu.Unlock()
+	g.Gauge.Dec()
+}
+
+// TestClient_StopWaitsUntilEveryGroupIsCountedOut: what looks at the gauges after a stop finds zero.
+func TestClient_StopWaitsUntilEveryGroupIsCountedOut(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := Spawn(actors.NewSystem(actors.Config{Name: "counted"}), Config{History: &lockedModel{m: newModel()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := &countedGroups{Gauge: c.metrics.groups, client: c}
+	c.metrics.groups = counted
+	s := mustOpen(t, c)
+	if err := s.Request(ctx, createRequest(&etcdserverpb.WatchCreateRequest{Key: []byte("k")})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Next(ctx); err != nil { // the group is there
+		t.Fatal(err)
+	}
+	if err := c.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n, late := testutil.ToFloat64(counted.Gauge), counted.late.Load(); n != 0 || late != 0 {
+		t.Fatalf("%v groups are left, %d were counted out late", n, late)
 	}
 }
 
