@@ -22,8 +22,8 @@ type inspectedRoom struct {
 	asked [2]int
 }
 
-func (r *inspectedRoom) Open() (WatchStream, error) {
-	stream, err := r.fakeRoom.Open()
+func (r *inspectedRoom) Open(owner *WatchOwner) (WatchStream, error) {
+	stream, err := r.fakeRoom.Open(owner)
 	return numberedStream{stream}, err
 }
 

@@ -16,7 +16,7 @@ import (
 //
 // A body holds bytes of its own or immutable ones, never a view of the store, so that a slow client pins nothing but
 // its answer. Small ones are copied once, into a buffer that gRPC frees as soon as it has written it; large ones are
-// lent (claim.go), and large watch responses shared.
+// lent, and large watch responses shared. What is large is counted until gRPC frees it (claim.go).
 type codec struct {
 	sent, received prometheus.Counter
 	chunks         *chunkPool
@@ -84,12 +84,12 @@ func marshalMessage(m protobuf.Message) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(b, pool)}, nil
 }
 
-// splice encodes an answer and releases its bodies. What is in the ledger is large: gRPC gets the bodies themselves and
-// releases them. The rest is copied, which costs less than keeping count.
+// splice encodes an answer and releases its bodies. Of what is in the ledger gRPC gets the bodies themselves and
+// releases them. The rest is copied, but for large pieces of watch responses.
 func (c *codec) splice(a *answer) mem.BufferSlice {
 	var space [prefixBytesOnStack]byte
 	prefix := a.prefix(space[:0])
-	if a.entered != nil {
+	if a.entered != nil && a.frame == nil {
 		return a.lend(prefix)
 	}
 	defer a.release()
@@ -98,41 +98,62 @@ func (c *codec) splice(a *answer) mem.BufferSlice {
 	case size < pooledBytesMin:
 		return mem.BufferSlice{mem.SliceBuffer(a.appendTo(append(make([]byte, 0, size), prefix...)))}
 	case size > chunkBytes && a.frame != nil && slices.ContainsFunc(a.body.Pieces, isSharedPiece):
-		return share(prefix, a.body.Pieces)
+		return a.share(prefix)
 	case size > chunkBytes:
-		return c.chunks.fill(size, prefix, a)
+		return c.chunks.fill(size, prefix, a, a.pool(c.chunks))
 	default:
-		pool := mem.DefaultBufferPool()
+		pool := a.pool(mem.DefaultBufferPool())
 		b := pool.Get(size)
 		a.appendTo(append((*b)[:0], prefix...))
 		return mem.BufferSlice{mem.NewBuffer(b, pool)}
 	}
 }
 
+// pool gives the pool for an answer's buffers, which keeps count of them when the answer is entered.
+func (a *answer) pool(of mem.BufferPool) mem.BufferPool {
+	if a.entered == nil {
+		return of
+	}
+	return &loan{claim: a.entered, bytes: int64(a.len()), pool: of, stepwise: true}
+}
+
 // share gives gRPC the events of a watch response themselves, but for small pieces. Streams share their bytes, and gRPC
 // holds the response of each client that does not read: copied, it would hold them as often as there are such clients.
-func share(prefix []byte, pieces [][]byte) mem.BufferSlice {
+func (a *answer) share(prefix []byte) mem.BufferSlice {
 	var out mem.BufferSlice
+	pool := a.pool(forgetting{})
+	share := func(p []byte) {
+		own := pool.Get(0) // the list of the pieces is shared, too
+		*own = p
+		out = append(out, mem.NewBuffer(own, pool))
+	}
 	copied := slices.Clone(prefix)
 	flush := func() {
-		if len(copied) > 0 {
-			out = append(out, mem.SliceBuffer(copied))
-			copied = nil
+		switch {
+		case len(copied) > pooledBytesMin:
+			share(copied)
+		case len(copied) > 0:
+			out = append(out, mem.SliceBuffer(copied)) // gRPC would not tell when it has written so little
 		}
+		copied = nil
 	}
-	for _, p := range pieces {
+	for _, p := range a.body.Pieces {
 		if !isSharedPiece(p) {
 			copied = append(copied, p...)
 			continue
 		}
 		flush()
-		out = append(out, mem.SliceBuffer(p))
+		for len(p) >= 2*chunkBytes { // what a client takes slowly is seen to move
+			share(p[:chunkBytes:chunkBytes])
+			p = p[chunkBytes:]
+		}
+		share(p)
 	}
 	flush()
 	return out
 }
 
-func isSharedPiece(p []byte) bool { return len(p) >= sharedPieceBytesMin }
+func isSharedPiece(p []byte) bool { return len(p) > sharedPieceBytesMin }
 
 // appendTo appends the bodies.
 func (a *answer) appendTo(b []byte) []byte {

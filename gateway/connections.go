@@ -39,7 +39,9 @@ type connection struct {
 	calls, streams atomic.Int64
 	// spent says that the connection cannot be used for another request, because of this one not all was read.
 	spent atomic.Bool
-	// taken is how many bytes of large answers were given back on it, ever.
+	// watches is what its watch streams hold.
+	watches WatchOwner
+	// taken is how many bytes of large answers were given back to the ledger on it, ever.
 	taken atomic.Int64
 
 	mu     sync.Mutex
@@ -48,8 +50,8 @@ type connection struct {
 	leases map[proto.LeaseID]struct{} // renewed on it, for the debug page
 
 	// Of the check for clients that take nothing; only its goroutine uses them.
-	takenSeen, unsentSeen int64
-	stalledFor            time.Duration
+	takenSeen, unsentSeen, goneSeen int64
+	answersStalled, watchesStalled  stall
 }
 
 // connectionAddr is the remote address of a connection, by which a handler finds the connection: the address is all
@@ -77,6 +79,14 @@ func (c *connection) Close() error {
 		held.settle()
 	}
 	return err
+}
+
+// watchOwner is the owner of the watch streams of a connection, nil where it is not known.
+func (c *connection) watchOwner() *WatchOwner {
+	if c == nil {
+		return nil
+	}
+	return &c.watches
 }
 
 // pass takes a place for the connection at a gate, and reports whether there was one. It is called once, before the

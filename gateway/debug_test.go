@@ -185,7 +185,7 @@ func (p *theatre) page(t *testing.T, path string) string {
 // text fetches a page as a terminal does.
 func (p *theatre) text(t *testing.T, addr, path string) string {
 	t.Helper()
-	answer, err := http.Get("http://" + addr + path)
+	answer, err := pages.Get("http://" + addr + path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -501,7 +501,7 @@ func TestDebugPort_TakesThePagesAndStaysOpenInADrain(t *testing.T) {
 		return l.Addr().String(), done
 	}
 	fetch := func(addr, path string) int {
-		r, err := http.Get("http://" + addr + path)
+		r, err := pages.Get("http://" + addr + path)
 		if err != nil {
 			t.Fatal(err)
 		}

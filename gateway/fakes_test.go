@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"slices"
 	"sort"
 	"strconv"
@@ -47,6 +48,7 @@ type fakeRoom struct {
 	reads     atomic.Int64
 	ids       atomic.Uint64
 	streams   chan *fakeStream
+	full      atomic.Bool // of what is sent to watches
 }
 
 func newFakeRoom() *fakeRoom {
@@ -58,7 +60,7 @@ func newFakeRoom() *fakeRoom {
 					ClientURLs: []string{"http://127.0.0.1:2379"}}}}},
 		keys:    map[string]*mvccpb.KeyValue{},
 		leases:  map[int64]int64{},
-		streams: make(chan *fakeStream, 16),
+		streams: make(chan *fakeStream, 1024),
 	}
 }
 
@@ -279,11 +281,14 @@ func (f *fakeRoom) Remaining(_ context.Context, id proto.LeaseID) (int64, int64,
 	return ttl - 1, ttl, ok, nil
 }
 
-func (f *fakeRoom) Open() (WatchStream, error) {
-	s := &fakeStream{frames: make(chan WatchFrame, 16), failed: make(chan error, 1), closed: make(chan struct{})}
+func (f *fakeRoom) Open(owner *WatchOwner) (WatchStream, error) {
+	s := &fakeStream{frames: make(chan WatchFrame, 16), failed: make(chan error, 1), closed: make(chan struct{}),
+		owner: owner}
 	f.streams <- s
 	return s, nil
 }
+
+func (f *fakeRoom) Full() bool { return f.full.Load() }
 
 // fakeStream confirms what it is asked and sends what the test puts in.
 type fakeStream struct {
@@ -292,6 +297,8 @@ type fakeStream struct {
 	next   int64
 	closed chan struct{}
 	once   sync.Once
+	owner  *WatchOwner
+	lent   atomic.Int64
 }
 
 func (s *fakeStream) Request(_ context.Context, r *pb.WatchRequest) error {
@@ -316,6 +323,16 @@ func (s *fakeStream) Next(ctx context.Context) (WatchFrame, error) {
 	case <-ctx.Done():
 		return WatchFrame{}, context.Cause(ctx)
 	}
+}
+
+func (s *fakeStream) Lend(bytes int) {
+	s.lent.Add(int64(bytes))
+	s.owner.Hold(bytes)
+}
+
+func (s *fakeStream) GiveBack(bytes int) {
+	s.lent.Add(int64(-bytes))
+	s.owner.LetGo(bytes)
 }
 
 func (s *fakeStream) Close() { s.once.Do(func() { close(s.closed) }) }
@@ -358,7 +375,8 @@ func (l *lockedBuffer) String() string {
 
 func testConfig(room *fakeRoom, log *lockedBuffer) Config {
 	return Config{Member: 7, Cluster: 5, Versions: Versions{Server: "3.7.3", Troupe: "0.1.0"},
-		Raft: room, Store: room, Watch: room, Leases: room, Registry: prometheus.NewRegistry(), Log: zerolog.New(log)}
+		Raft: room, Store: room, Watch: room, Leases: room, Registry: prometheus.NewRegistry(), Log: zerolog.New(log),
+		stallCheck: time.Hour}
 }
 
 // newEdge serves a gateway on a free port; configure may change its configuration.
@@ -418,6 +436,9 @@ func within(t testing.TB) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
+
+// pages is a client that does not wait for ever.
+var pages = &http.Client{Timeout: testPatience}
 
 // testPatience is how long a test waits for what must happen, on a slow machine with the race detector too.
 const testPatience = time.Minute

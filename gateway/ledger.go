@@ -279,8 +279,8 @@ func (p *chunkPool) Get(length int) *[]byte {
 // Put takes a chunk back.
 func (p *chunkPool) Put(b *[]byte) { p.pool.Put(b) }
 
-// fill copies a prefix and the bodies of an answer into chunks.
-func (p *chunkPool) fill(size int, prefix []byte, a *answer) mem.BufferSlice {
+// fill copies a prefix and the bodies of an answer into chunks, which come from a pool on this one.
+func (*chunkPool) fill(size int, prefix []byte, a *answer, p mem.BufferPool) mem.BufferSlice {
 	out := make(mem.BufferSlice, 0, (size+chunkBytes-1)/chunkBytes)
 	var current *[]byte
 	used := 0

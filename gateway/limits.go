@@ -123,8 +123,8 @@ const (
 	electionTimeoutDefault = time.Second
 	// chunkBytes is the unit in which a large answer is encoded: gRPC frees each as soon as it is written.
 	chunkBytes = 32 << 10
-	// sharedPieceBytesMin is the size from which a piece of a watch response is shared and not copied: a buffer of its own
-	// costs gRPC about as much as copying so much.
+	// sharedPieceBytesMin is the size above which a piece of a watch response is shared and not copied: a buffer of its
+	// own costs gRPC about as much as copying so much.
 	sharedPieceBytesMin = 1 << 10
 	// pooledBytesMin is the size from which encoding uses pooled buffers; grpc-go does not pool smaller ones.
 	pooledBytesMin = 1 << 10
@@ -153,7 +153,8 @@ func init() {
 		panic("gateway: the limits of pictures contradict each other")
 	}
 	// gRPC tells when it has written a buffer only if it is larger than pooledBytesMin.
-	if answerBytesCounted <= pooledBytesMin || lentBytesMin < answerBytesCounted || pooledBytesMin >= chunkBytes {
+	if answerBytesCounted <= pooledBytesMin || lentBytesMin < answerBytesCounted || pooledBytesMin >= chunkBytes ||
+		sharedPieceBytesMin < pooledBytesMin {
 		panic("gateway: the encoding limits contradict each other")
 	}
 }

@@ -80,6 +80,9 @@ const (
 	// move, in bytes a second.
 	answerStallMax    = 15 * time.Second
 	answerReadRateMin = 16 << 10
+	// answerStuckMax is how long one large watch response may make no progress while others wait, though its client reads
+	// others on the same connection. gRPC takes turns between them, so that each of hundreds makes progress in that time.
+	answerStuckMax = 2 * time.Minute
 	// answerStallCheck is how often that is looked at.
 	answerStallCheck = 3 * time.Second
 	// pieceBytes is how much of a large range is read at a time, under its own view, and what gRPC gives back at a time.
@@ -110,7 +113,7 @@ const (
 
 func init() {
 	if pieceBytes < answerBytesCounted || unplannedBytesMax < pieceBytes || pieceKeysMin > pieceKeysMax ||
-		answerStallMax+2*answerStallCheck > answerWaitMax {
+		answerStallMax+2*answerStallCheck > answerWaitMax || answerStuckMax < answerStallMax {
 		panic("gateway: the limits of answers contradict each other")
 	}
 }

@@ -201,7 +201,7 @@ func (s *Server) awaitDeletion(ctx context.Context, revision int64, keys ...[]by
 // for itself what is true now. It fails with the cause of the context's end, and when a watch is refused.
 func (s *Server) follow(ctx context.Context, each func(*WatchFrame) (more bool, err error),
 	requests ...*pb.WatchCreateRequest) error {
-	watches, err := s.cfg.Watch.Open()
+	watches, err := s.cfg.Watch.Open(connectionOf(ctx).watchOwner())
 	if err != nil {
 		return err
 	}

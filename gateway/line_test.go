@@ -141,7 +141,7 @@ func (e lineEdge) unlock(t *testing.T, key string) {
 }
 
 // watched gives the watch stream that a waiting call has opened.
-func (e lineEdge) watched(t *testing.T) *fakeStream {
+func (e *edge) watched(t *testing.T) *fakeStream {
 	t.Helper()
 	select {
 	case s := <-e.room.streams:

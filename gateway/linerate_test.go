@@ -84,7 +84,7 @@ func TestListener_OutOfFilesIsSaidAndSurvived(t *testing.T) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.ServeClients(&outOfFiles{Listener: base, failures: 20}) }()
-	answer, err := http.Get("http://" + base.Addr().String() + "/version")
+	answer, err := pages.Get("http://" + base.Addr().String() + "/version")
 	if err != nil {
 		t.Fatalf("/version after the failures: %v", err)
 	}

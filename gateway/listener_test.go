@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -18,7 +17,7 @@ import (
 // get fetches a page over HTTP/1.1.
 func get(t testing.TB, e *edge, path string) (code int, body string) {
 	t.Helper()
-	r, err := http.Get("http://" + e.addr + path)
+	r, err := pages.Get("http://" + e.addr + path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func newMetrics(cfg *Config, answers *ledger) *metrics {
 		suppressed: counter("troupe_gateway_slow_lines_suppressed_total",
 			"Lines about slow requests that were left out of the log because there were too many."),
 		stalled: counter("troupe_gateway_stalled_connections_total",
-			"Connections closed because their clients did not read large answers while others waited for the memory."),
+			"Connections closed because their clients did not read what they asked for while others waited for the memory."),
 		panics: counter("troupe_gateway_panics_total", "Requests whose handler panicked."),
 		healthSuccess: counter("etcd_server_health_success",
 			"The total number of successful health checks"),

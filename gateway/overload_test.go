@@ -230,7 +230,7 @@ func TestOverload_HTTPConnectionsAreBoundedApart(t *testing.T) {
 	letGo := blockHealth(t, e)
 	held := say(t, e.addr, aHealthRequest)
 	eventually(t, "it has a place", func() bool { return e.gates.pages.inside() == 1 })
-	if r, err := http.Get("http://" + e.addr + "/health"); err == nil {
+	if r, err := pages.Get("http://" + e.addr + "/health"); err == nil {
 		_ = r.Body.Close()
 		t.Errorf("a connection too many was served: %d", r.StatusCode)
 	}
@@ -242,7 +242,7 @@ func TestOverload_HTTPConnectionsAreBoundedApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() { _ = e.ServeMetrics(probes) }()
-	r, err := http.Get("http://" + probes.Addr().String() + "/livez")
+	r, err := pages.Get("http://" + probes.Addr().String() + "/livez")
 	if err != nil {
 		t.Fatalf("a probe on the metrics port beside them: %v", err)
 	}
@@ -341,10 +341,11 @@ func TestOverload_ClientThatNeverReadsIsBoundedAndGivesBack(t *testing.T) {
 	}
 }
 
-// Without a disconnect, a client that reads nothing is closed when others have waited for long.
+// Without a disconnect, a client that reads nothing is closed when others have waited for long, who then get theirs.
 func TestOverload_StalledReaderIsClosedOnlyWhileOthersWait(t *testing.T) {
 	const size = 4 << 20
 	e := newReadyEdge(t, func(c *Config) { c.AnswerBytesMax = size + size/2 })
+	e.room.full.Store(true) // which is nothing to a client without a watch
 	largeReads(e, size)
 	deaf := dialGRPC(t, e)
 	stream, err := deaf.NewStream(within(t), &grpc.StreamDesc{ServerStreams: true}, "/etcdserverpb.KV/Range",
@@ -356,12 +357,28 @@ func TestOverload_StalledReaderIsClosedOnlyWhileOthersWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitInFlight(t, e, size)
-	e.closeThoseStalled(answerStallMax - time.Second)
+	for range 3 {
+		e.closeThoseStalled(answerStallMax)
+	}
 	if e.answers.numbers().inUse == 0 {
+		t.Fatal("it was closed though nobody waits")
+	}
+	waits := make(chan error, 1)
+	go func() {
+		reading := pb.NewKVClient(dialGRPC(t, e))
+		_, err := reading.Range(within(t), &pb.RangeRequest{Key: []byte("k")}, grpc.MaxCallRecvMsgSize(2*size))
+		waits <- err
+	}()
+	eventually(t, "another waits", func() bool { return e.answers.numbers().waiting == 1 })
+	e.closeThoseStalled(answerStallMax - time.Second)
+	if e.answers.numbers().waiting == 0 {
 		t.Fatal("it was closed too early")
 	}
 	e.closeThoseStalled(2 * time.Second)
-	eventually(t, "it is closed and its bytes are back", func() bool { return e.answers.numbers().inUse == 0 })
+	if err := <-waits; err != nil {
+		t.Errorf("who waited for it gets %v", err)
+	}
+	eventually(t, "all bytes are back", func() bool { return e.answers.numbers().inUse == 0 })
 	if !strings.Contains(e.log.String(), "client does not read its answers") {
 		t.Error("the log does not say why")
 	}

@@ -139,7 +139,7 @@ func TestPages_PeerPort(t *testing.T) {
 	}
 	go func() { _ = e.ServePeers(l) }()
 	fetch := func(path string) (code int, cluster, body string) {
-		r, err := http.Get("http://" + l.Addr().String() + path)
+		r, err := pages.Get("http://" + l.Addr().String() + path)
 		if err != nil {
 			t.Fatal(err)
 		}

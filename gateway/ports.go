@@ -105,8 +105,10 @@ type Leases interface {
 
 // Watch is what the gateway needs of the watch room.
 type Watch interface {
-	// Open starts a stream with no watches.
-	Open() (WatchStream, error)
+	// Open starts a stream with no watches. What the streams of an owner hold is bounded together; nil is one of its own.
+	Open(owner *WatchOwner) (WatchStream, error)
+	// Full reports whether so much waits for clients of watches that those which do not read should be cut off.
+	Full() bool
 }
 
 // WatchStream is one client's stream of watches. Request is called by one goroutine, Next by one other, Close by
@@ -117,6 +119,10 @@ type WatchStream interface {
 	Request(ctx context.Context, r *pb.WatchRequest) error
 	// Next waits for the next frame, or fails with the reason why the stream has ended.
 	Next(ctx context.Context) (WatchFrame, error)
+	// Lend says that the transport holds bytes of a frame, until GiveBack has said the same of them; from any goroutine,
+	// also after Close.
+	Lend(bytes int)
+	GiveBack(bytes int)
 	// Close ends the stream and all its watches.
 	Close()
 }

@@ -65,21 +65,27 @@ func (r storeRoom) Snapshot(ctx context.Context) (Snapshot, error) {
 	return copied, nil
 }
 
+// WatchOwner is what the watch streams of one connection hold together.
+type WatchOwner = watchactor.Owner
+
 // WatchRoom is a watchactor.Client as a Watch.
 func WatchRoom(c *watchactor.Client) Watch { return watchRoom{c} }
 
 type watchRoom struct{ client *watchactor.Client }
 
 // Open starts a stream.
-func (r watchRoom) Open() (WatchStream, error) {
-	s, err := r.client.Open()
+func (r watchRoom) Open(owner *WatchOwner) (WatchStream, error) {
+	s, err := r.client.Open(owner)
 	if err != nil {
 		return nil, err
 	}
 	return watchStreamRoom{s}, nil
 }
 
-// watchStreamRoom takes Request and Close from the stream as they are.
+// Full reports whether who does not read should be cut off.
+func (r watchRoom) Full() bool { return r.client.Full() }
+
+// watchStreamRoom takes all but Next from the stream as it is.
 type watchStreamRoom struct{ *watchactor.Stream }
 
 // Next waits for the next frame.

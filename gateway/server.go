@@ -79,6 +79,9 @@ type Config struct {
 	// Crowded is called for each unary call with which crowdedCalls or more are being worked on. It must not wait; nil:
 	// nobody is told.
 	Crowded func()
+
+	// stallCheck is for tests that look themselves; 0: answerStallCheck.
+	stallCheck time.Duration
 	// ExtensiveMetrics adds grpc_server_handling_seconds (--metrics=extensive).
 	ExtensiveMetrics bool
 	// LogLevel is shown on the debug pages and changed there; nil: neither.
@@ -115,6 +118,7 @@ func (c *Config) fillDefaults() error {
 	setDefault(&c.KeepaliveTimeout, keepaliveTimeoutDefault)
 	setDefault(&c.SlowRequest, slowRequestDefault)
 	setDefault(&c.ElectionTimeout, electionTimeoutDefault)
+	setDefault(&c.stallCheck, answerStallCheck)
 	return nil
 }
 
@@ -235,7 +239,7 @@ func New(cfg Config) (*Server, error) {
 	s.panicLines.max = panicLinesPerSecondMax
 	s.healthLines.max, s.acceptLines.max = healthLinesPerSecondMax, acceptLinesPerSecondMax
 	s.probeLines.max = healthLinesPerSecondMax
-	s.background.Go(func() { s.closeStalled(answerStallCheck) })
+	s.background.Go(func() { s.closeStalled(cfg.stallCheck) })
 	s.leader = newLeaderWatch(cfg.Raft, cfg.ElectionTimeout, s.lifetime.Done())
 	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
 	s.wire = &codec{sent: s.metrics.sent, received: s.metrics.received, chunks: s.chunks}

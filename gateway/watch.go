@@ -13,13 +13,23 @@ import (
 // watch drives one watch stream: one goroutine reads requests, this one writes frames. Both sides belong to the stream
 // actor behind WatchStream; nothing about watches is decided here.
 func (s *Server) watch(stream *stream) error {
-	watches, err := s.cfg.Watch.Open()
+	conn := connectionOf(stream.ctx)
+	watches, err := s.cfg.Watch.Open(conn.watchOwner())
 	if err != nil {
 		return err
 	}
 	defer watches.Close()
 	defer s.debug.watchers.note(stream.ctx, watches)()
 	go s.readWatchRequests(stream, watches)
+	var lent account = watchAccount{watches}
+	local := jsonCallOf(stream.ctx) != nil // which enters them in the ledger
+	var entered *claim
+	defer func() {
+		// gRPC loses what is queued just when the client ends the stream, and drops all else then.
+		if stream.ServerStream.Context().Err() != nil {
+			entered.drop()
+		}
+	}()
 	// One answer serves the whole stream: it is encoded when send returns.
 	var out answer
 	var frame WatchFrame
@@ -29,7 +39,15 @@ func (s *Server) watch(stream *stream) error {
 			return watchEnd(stream.ctx, err)
 		}
 		out = answer{header: s.header(frame.Revision), frame: &frame, body: proto.Body{Pieces: frame.Events}}
-		if err := stream.send(&out); err != nil {
+		if n := out.body.Len(); n >= answerBytesCounted && !local {
+			watches.Lend(n)
+			entered = newClaimOn(conn, lent, int64(n))
+			out.entered = entered
+		}
+		err := stream.send(&out)
+		out, frame = answer{}, WatchFrame{} // a stream that rests holds nothing
+		if err != nil {
+			entered.drop()
 			return watchEnd(stream.ctx, err)
 		}
 	}

@@ -86,7 +86,8 @@ type answer struct {
 	more []proto.Body
 	// count is what a range found or a deletion deleted, where that is known without decoding; for the log.
 	count int64
-	// entered is what the bodies have in the ledger of answers in flight, nil for a small answer.
+	// entered is what the bodies have in the ledger of answers in flight, or a watch response has been lent; nil for a
+	// small answer.
 	entered *claim
 }
 

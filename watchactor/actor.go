@@ -212,6 +212,7 @@ func (a *streamActor) execute(self actors.Self[streamMessage], e *streamEffects)
 	for i := range e.frames {
 		events += e.frames[i].events
 	}
+	clear(e.frames) // an idle stream holds nothing that its client has got
 	if events > 0 {
 		s.client.metrics.events.Add(float64(events))
 	}
@@ -228,8 +229,10 @@ func (a *streamActor) execute(self actors.Self[streamMessage], e *streamEffects)
 	if e.retry {
 		a.advance(self, catchupRetryDelay)
 	}
-	if e.drain && s.outbox.starve() {
-		a.advance(self, 0)
+	if e.drain {
+		if again, pause := s.outbox.starve(); again {
+			a.advance(self, pause)
+		}
 	}
 	a.want(self, e.wants)
 }

@@ -52,7 +52,7 @@ func watchKey(t testing.TB, s *Stream, key string) {
 
 func mustOpen(t testing.TB, c *Client) *Stream {
 	t.Helper()
-	s, err := c.Open()
+	s, err := c.Open(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,14 +348,16 @@ func (l *lockedModel) write(c *Client, ops ...op) {
 	c.Publish(l.m.batch(ops))
 }
 
-// TestStreams_UnderLoad runs writers, readers and progress requests on goroutines with low bounds; every watch sees
-// every event once, and progress is never ahead.
+// TestStreams_UnderLoad runs writers, readers and progress requests on goroutines with low bounds, and a transport that
+// keeps what the readers give it for a while; every watch sees every event once, and progress is never ahead.
 func TestStreams_UnderLoad(t *testing.T) {
 	const writes = 2000
 	l := &lockedModel{m: newModel()}
 	b := boundsDefault
-	b.hub.Messages, b.group.Messages, b.stream.Messages = 8, 8, 8
-	c, err := Spawn(actors.NewSystem(actors.Config{Name: "load"}), Config{History: l, OutboxBytes: 2000, bounds: &b})
+	b.hub.Messages, b.group.Messages, b.stream.Messages, b.catchupBytes = 8, 8, 8, 500
+	c, err := Spawn(actors.NewSystem(actors.Config{Name: "load"}), Config{
+		History: l, OutboxBytes: 2000, OutboxTotalBytes: 3000, bounds: &b,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +373,19 @@ func TestStreams_UnderLoad(t *testing.T) {
 		if err := s.Request(ctx, createRequest(r)); err != nil {
 			t.Fatal(err)
 		}
-		wg.Go(func() { follow(ctx, t, s, writes) })
+		sends := make(chan int, 1+i)
+		wg.Go(func() {
+			for bytes := range sends {
+				for range 100 { // a slow one
+					runtime.Gosched()
+				}
+				s.GiveBack(bytes)
+			}
+		})
+		wg.Go(func() {
+			defer close(sends)
+			follow(ctx, t, s, writes, sends)
+		})
 	}
 	for i := range writes {
 		l.write(c, put("k", fmt.Sprint(i)))
@@ -470,7 +484,7 @@ func TestStream_AReaderThatWaitsRunsItsTurns(t *testing.T) {
 // TestStream_AReaderTakesNoTurnWhileHistoryIsOnItsWay: what comes in two pieces, one right behind the other, should
 // leave in one response, as etcd's does.
 func TestStream_AReaderTakesNoTurnWhileHistoryIsOnItsWay(t *testing.T) {
-	o := &outbox{budget: &budget{total: 1 << 20}, bytesMax: 1 << 20, aheadMax: 1 << 20}
+	o := &outbox{budget: &budget{total: 1 << 20}, owner: new(Owner), bytesMax: 1 << 20, aheadMax: 1 << 20}
 	filled := o.await()
 	o.reserve(100)
 	if o.takeTurn(func() {}) {
@@ -536,7 +550,7 @@ func TestNext_ContextsMayEndWhileTurnsAreTaken(t *testing.T) {
 }
 
 // follow reads until all writes have been seen, asking for progress all the time.
-func follow(ctx context.Context, t *testing.T, s *Stream, writes int) {
+func follow(ctx context.Context, t *testing.T, s *Stream, writes int, transport chan<- int) {
 	next, progress := int64(2), proto.Revision(0)
 	for next < int64(writes)+2 {
 		f, err := s.Next(ctx)
@@ -549,6 +563,10 @@ func follow(ctx context.Context, t *testing.T, s *Stream, writes int) {
 				t.Errorf("progress at %d after %d", f.HeaderRevision, next-1)
 			}
 			progress = f.HeaderRevision
+		}
+		if f.bytes > 0 {
+			s.Lend(f.bytes)
+			transport <- f.bytes
 		}
 		for _, e := range eventsOf(&f) {
 			if e.Kv.ModRevision != next {

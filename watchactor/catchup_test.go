@@ -33,6 +33,8 @@ type follower struct {
 	seen   map[int64]int
 	last   map[int64]int64
 	frames int
+	deaf   bool // what it takes stays in the transport
+	lent   int
 }
 
 func newFollower(t testing.TB, c *Client) *follower {
@@ -58,6 +60,10 @@ func (f *follower) read(most int) bool {
 			return n > 0
 		}
 		f.frames++
+		if f.deaf && frame.bytes > 0 {
+			f.stream.Lend(frame.bytes)
+			f.lent += frame.bytes
+		}
 		for _, e := range eventsOf(&frame) {
 			if f.last[frame.WatchID] >= e.Kv.ModRevision {
 				f.t.Fatalf("watch %d: event of %d after %d", frame.WatchID, e.Kv.ModRevision, f.last[frame.WatchID])

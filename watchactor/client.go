@@ -31,7 +31,7 @@ type Config struct {
 	// cancel reason, empty when it is permitted. It runs in the caller's goroutine and may wait. nil permits everything.
 	Permit func(ctx context.Context, r *etcdserverpb.WatchCreateRequest) (refusal string)
 	// OutboxBytes bounds what one stream buffers for its client. OutboxTotalBytes bounds what all together buffer before
-	// each is held to a small minimum; at twice that, each has one response at a time.
+	// each is held to a small minimum; at twice that, each holds one response, at outboxWall times nothing more is added.
 	OutboxBytes      int
 	OutboxTotalBytes int64
 	// Groups is how many ranges get a group of their own.
@@ -163,8 +163,11 @@ func (c *Client) Lost(through ids.Revision) {
 	_ = c.hub.Tell(actors.Normal, lostBatches{through: through})
 }
 
-// Open makes the stream of one client. Its owner must Close it.
-func (c *Client) Open() (*Stream, error) {
+// Open makes a stream for an owner, or with nil for one of its own. Who opens it must Close it.
+func (c *Client) Open(owner *Owner) (*Stream, error) {
+	if owner == nil {
+		owner = new(Owner)
+	}
 	c.mu.Lock()
 	if c.stopped {
 		c.mu.Unlock()
@@ -173,6 +176,7 @@ func (c *Client) Open() (*Stream, error) {
 	c.last++
 	s := &Stream{client: c, id: c.last}
 	s.outbox.bytesMax, s.outbox.budget, s.outbox.metrics = c.cfg.OutboxBytes, &c.budget, c.metrics
+	s.outbox.owner = owner
 	s.outbox.aheadMax = min(c.cfg.OutboxBytes, c.cfg.bounds.aheadBytes)
 	s.outbox.joinMax = min(joinedFrameBytesMax, c.limit)
 	c.streams[s.id] = s
@@ -238,6 +242,10 @@ func (c *Client) failStreams(reason error) []*Stream {
 	}
 	return list
 }
+
+// Full reports whether so much waits for clients that a stream holds no more than one response. A client that
+// does not read what it has been sent should be cut off then: it keeps others waiting.
+func (c *Client) Full() bool { return c.budget.there() >= 2*c.budget.total }
 
 func (c *Client) stream(id streamID) *Stream {
 	c.mu.Lock()
@@ -352,6 +360,13 @@ func (s *Stream) poll() (Frame, bool, error) {
 	}
 	return f, found, err
 }
+
+// Lend says that the transport holds so many bytes of a frame that Next gave, until as many were given back. They count
+// for what all streams may hold. For the reader.
+func (s *Stream) Lend(bytes int) { s.outbox.lend(bytes) }
+
+// GiveBack says that the transport has sent, or dropped, bytes that were lent. For any goroutine, also after Close.
+func (s *Stream) GiveBack(bytes int) { s.outbox.giveBack(bytes) }
 
 // Close frees everything the stream holds. It does not wait, and may be called twice.
 func (s *Stream) Close() { s.fail(ErrClosed) }

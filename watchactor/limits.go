@@ -56,14 +56,23 @@ const (
 	// outboxBytesDefault is how much a stream buffers for a client that reads slowly: two of the largest responses. More
 	// only makes a slow client's data older.
 	outboxBytesDefault = 4 << 20
-	// outboxTotalDefault is how much all outboxes together hold before each is held to outboxBytesMin; at twice that, each
-	// has one response at a time. So all of them hold twice that and one response each, at most. Shared bytes count in
-	// full for each, so that the memory is usually far less.
-	//
-	// All that watches hold is bounded by this, transitBytesMax, shelfBytesMax, hubInboxBytes, and for each stream
-	// requestBytesMax and what gRPC holds: the response in its hand (counted here) and up to 64 KiB and one response
-	// before it. Of those only small ones are copies, so that streams of the same events hold them once.
+	// outboxTotalDefault is how much all outboxes together hold, and what the transport holds of their responses
+	// (Stream.Lend), before each is held to outboxBytesMin and gives the transport one response at a time; at twice
+	// that, it holds one response beside that. Shared bytes count in full for each stream, so that the memory is usually
+	// far less.
 	outboxTotalDefault = 96 << 20
+	// outboxWall is how many times that the streams hold when none gets anything more, so that one response for each of
+	// very many streams is not too much either: those that have nothing wait until others have read, or until who does
+	// not read is cut off. ownerWall is the same for the streams of one connection: half, so that it takes several that
+	// do not read to keep others waiting, and enough for one to be cut off. wallPause is how long a stream waits before it
+	// looks again.
+	//
+	// All that watches hold is bounded by this, what of history was asked for below it (no more than this again),
+	// transitBytesMax, shelfBytesMax, hubInboxBytes, and for each stream requestBytesMax and what the transport holds
+	// uncounted: of small responses, 64 KiB with gRPC.
+	outboxWall = 4
+	ownerWall  = 2
+	wallPause  = time.Second
 	// outboxBytesMin is what a stream may buffer beyond that: a few ordinary responses.
 	outboxBytesMin = 64 << 10
 	// transitBytesMax bounds what is on its way from the hub to all outboxes. Turns take microseconds, so that so much

@@ -66,6 +66,193 @@ func TestOutboxes_HoldTwiceTheirTotalAndOneResponseEach(t *testing.T) {
 	}
 }
 
+// deafCrowd are streams whose clients do not read what they have been sent, and the clock that their retries need.
+type deafCrowd struct {
+	t     *testing.T
+	c     *Client
+	m     *model
+	step  *actorstest.Stepper
+	clock *actorstest.ManualClock
+	list  []*follower
+}
+
+const (
+	crowdTotal, crowdValue, crowdPiece, crowdWrites = 50_000, 2000, 5_000, 50
+	// crowdOver is what turns of two processors may put on top of a wall.
+	crowdOver = 2 * (wantsMax*crowdPiece + 2*crowdValue)
+)
+
+func newDeafCrowd(t *testing.T) *deafCrowd {
+	t.Helper()
+	d := &deafCrowd{t: t, m: newModel(), step: actorstest.NewStepper(1), clock: actorstest.NewManualClock()}
+	b := boundsDefault
+	b.restPerEvent, b.restPerMebibyte, b.catchupBytes = 0, 0, crowdPiece
+	var err error
+	d.c, err = Spawn(actors.NewSystem(actors.Config{Name: "wall", Clock: d.clock, Dispatcher: d.step}),
+		Config{History: d.m, OutboxTotalBytes: crowdTotal, bounds: &b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (d *deafCrowd) open(owner *Owner) *follower {
+	d.t.Helper()
+	s, err := d.c.Open(owner)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	f := &follower{t: d.t, stream: s, seen: map[int64]int{}, last: map[int64]int64{}}
+	f.watch(&etcdserverpb.WatchCreateRequest{Key: []byte("k"), StartRevision: 2})
+	return f
+}
+
+// fill writes more than the crowd may hold, of which all together never hold more than a wall and what of history was
+// asked for below it.
+func (d *deafCrowd) fill(owners func(i int) *Owner, wall int64) {
+	d.t.Helper()
+	for i := range 200 {
+		f := d.open(owners(i))
+		f.deaf = true
+		d.list = append(d.list, f)
+	}
+	asked := int64(0)
+	for i := range 2 * crowdWrites {
+		if i < crowdWrites {
+			d.c.Publish(d.m.batch([]op{{"k", make([]byte, crowdValue)}}))
+		}
+		for range 1000 {
+			d.step.Step()
+			asked = max(asked, d.c.budget.reserved.Load())
+			if held := d.c.budget.held.Load(); held > wall+asked+crowdOver {
+				d.t.Fatalf("%d bytes are held, the wall is at %d", held, wall)
+			}
+		}
+		for _, f := range d.list {
+			f.read(10)
+		}
+		d.clock.Advance(wallPause)
+	}
+	if held := d.c.budget.held.Load(); held < wall || asked > wall || !d.c.Full() {
+		d.t.Fatalf("%d bytes are held, %d were asked for; the test does not reach the wall", held, asked)
+	}
+}
+
+// settle runs a healthy stream until nothing more comes.
+func (d *deafCrowd) settle(f *follower) {
+	for range 10 {
+		d.clock.Advance(wallPause)
+		readAll(d.step, []*follower{f})
+	}
+}
+
+// cutOff is the end of the crowd's connections.
+func (d *deafCrowd) cutOff() {
+	d.t.Helper()
+	for i, f := range d.list {
+		if f.seen[0] == crowdWrites {
+			d.t.Errorf("stream %d got everything, though its client has read nothing", i)
+		}
+		f.stream.Close()
+		f.stream.GiveBack(f.lent)
+	}
+}
+
+func (d *deafCrowd) end() {
+	d.t.Helper()
+	if held := d.c.budget.held.Load(); held != 0 || d.c.Full() {
+		d.t.Errorf("%d bytes are left", held)
+	}
+	if err := d.c.Stop(d.t.Context()); err != nil {
+		d.t.Error(err)
+	}
+}
+
+// TestOutboxes_NoneGetsAnythingBeyondTheWall: what clients that do not read have been sent counts. However many they
+// are, all together hold no more than the wall; who reads gets everything when those are cut off.
+func TestOutboxes_NoneGetsAnythingBeyondTheWall(t *testing.T) {
+	d := newDeafCrowd(t)
+	d.fill(func(int) *Owner { return nil }, outboxWall*crowdTotal)
+	healthy := d.open(nil)
+	d.step.Run(1_000_000)
+	if healthy.read(1000); healthy.seen[0] != 0 {
+		t.Errorf("%d events beyond the wall", healthy.seen[0])
+	}
+	d.cutOff()
+	if d.settle(healthy); healthy.seen[0] != crowdWrites {
+		t.Errorf("%d events of %d afterwards", healthy.seen[0], crowdWrites)
+	}
+	d.end()
+}
+
+// TestOutboxes_AClientThatDoesNotReadKeepsNobodyElseWaiting: however many streams it has.
+func TestOutboxes_AClientThatDoesNotReadKeepsNobodyElseWaiting(t *testing.T) {
+	d := newDeafCrowd(t)
+	owner := new(Owner)
+	d.fill(func(int) *Owner { return owner }, ownerWall*crowdTotal)
+	healthy := d.open(nil)
+	if d.settle(healthy); healthy.seen[0] != crowdWrites {
+		t.Errorf("%d events of %d", healthy.seen[0], crowdWrites)
+	}
+	if d.cutOff(); owner.held.Load() != 0 {
+		t.Errorf("%d bytes are left of the owner's", owner.held.Load())
+	}
+	d.end()
+}
+
+// TestOutbox_GivesTheTransportOneFrameAtATimeWhenAllHoldMuch: only then; and as soon as it has left, the next follows.
+func TestOutbox_GivesTheTransportOneFrameAtATimeWhenAllHoldMuch(t *testing.T) {
+	c, m, step := steppedRoom(t, func(cfg *Config, _ *bounds) { cfg.OutboxTotalBytes = 150_000 })
+	s := mustOpen(t, c)
+	watchKey(t, s, "k")
+	drain(t, step, s, 2)
+	write := func() {
+		c.Publish(m.batch([]op{{"k", make([]byte, joinedFrameBytesMax)}}))
+		step.Run(1000)
+	}
+	next := func() (bytes int, found bool) {
+		f, found, err := s.poll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.bytes, found
+	}
+	write()
+	first, _ := next()
+	s.Lend(first)
+	if _, found := next(); found || s.outbox.await() == nil {
+		t.Fatal("there is nothing, and it need not be waited for")
+	}
+	write()
+	second, found := next()
+	if !found {
+		t.Fatal("a frame is withheld though little is held")
+	}
+	s.Lend(second)
+	if _, found := next(); found {
+		t.Fatal("there is nothing more")
+	}
+	<-s.outbox.filled
+	write() // now all hold much
+	if _, found := next(); found {
+		t.Fatal("a frame is given though the transport has not sent those before it")
+	}
+	filled := s.outbox.await()
+	if filled == nil {
+		t.Fatal("the reader is sent round in a circle")
+	}
+	s.GiveBack(first)
+	s.GiveBack(second)
+	select {
+	case <-filled:
+	default:
+		t.Fatal("the reader is not woken when everything was sent")
+	}
+	if n, found := next(); !found || n < joinedFrameBytesMax {
+		t.Fatalf("%d bytes, %v", n, found)
+	}
+}
+
 // TestOutboxes_CountHistoryThatIsAskedFor: streams that begin to read history all at once, with several watches each,
 // ask for no more together than the bound says, though nothing of it has come yet.
 func TestOutboxes_CountHistoryThatIsAskedFor(t *testing.T) {

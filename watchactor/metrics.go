@@ -53,7 +53,7 @@ func newMetrics(b *budget, t *transit) *metrics {
 		historyServed: counter("troupe_watch_history_served_total",
 			"Answers of the reader of history to watches that are behind; many share one piece."),
 		buffered: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "troupe_watch_outbox_bytes", Help: "Bytes that wait in the outboxes of all streams.",
+			Name: "troupe_watch_outbox_bytes", Help: "Bytes that wait in the outboxes of all streams, or in the transport.",
 		}, func() float64 { return float64(b.held.Load()) }),
 	}
 	m.crowded = counter("troupe_watch_crowded_total",

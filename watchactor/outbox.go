@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"troupe/proto"
 )
@@ -31,11 +32,50 @@ type Frame struct {
 	last    bool // ends a revision that was divided: a client puts it together with the frames before it
 }
 
-// budget is what all outboxes of a client together may hold before each is held to its minimum.
+// budget is what all streams of a client hold together, in their outboxes and in the transport, and what they may hold
+// before they are held to less (outboxTotalDefault). What is reserved, for history that was asked for, is part of it.
 type budget struct {
-	held  atomic.Int64
-	total int64
+	held, reserved atomic.Int64
+	total          int64
 }
+
+// strained reports whether the transport is given no more of a stream before it has sent what it was given.
+func (b *budget) strained() bool { return b.held.Load() >= b.total }
+
+// full reports whether a stream holds no more than one response, and in the transport what it was given last.
+func (b *budget) full() bool { return b.held.Load() >= 2*b.total }
+
+// walled reports whether a stream of that owner gets nothing, because all of them or its own hold too much.
+func (b *budget) walled(owner *Owner) bool {
+	return b.there() >= outboxWall*b.total || owner.there() >= ownerWall*b.total
+}
+
+// askedOut reports whether a stream of that owner asks for no history. What others have asked for counts; what events
+// come all the same, when very many streams ask at a time, does not have to wait for that.
+func (b *budget) askedOut(owner *Owner) bool {
+	return b.held.Load() >= outboxWall*b.total || owner.held.Load() >= ownerWall*b.total
+}
+
+// Owner is what the streams of one connection hold together, so that a client that reads nothing keeps nobody from
+// watching but itself. The zero value is ready.
+type Owner struct{ held, reserved, gone atomic.Int64 }
+
+// Held gives the bytes that the streams hold now, and those that have gone ever: while there are some and none go, the
+// client takes nothing.
+func (o *Owner) Held() (bytes, gone int64) { return o.there(), o.gone.Load() }
+
+// Hold counts bytes in, LetGo counts them out.
+func (o *Owner) Hold(bytes int) { o.held.Add(int64(bytes)) }
+
+// LetGo is for bytes that were held.
+func (o *Owner) LetGo(bytes int) {
+	o.held.Add(int64(-bytes))
+	o.gone.Add(int64(bytes))
+}
+
+// there is what is held and not only reserved.
+func (o *Owner) there() int64  { return o.held.Load() - o.reserved.Load() }
+func (b *budget) there() int64 { return b.held.Load() - b.reserved.Load() }
 
 // outbox is what a stream has for its client: filled in the stream's turns, emptied by the gateway's goroutine. It also
 // keeps the credits that bound the requests of the stream.
@@ -45,10 +85,12 @@ type outbox struct {
 	first    int
 	bytes    int
 	reserved int // for history that has been asked for
+	lent     int // what the transport holds of what was taken out
 	bytesMax int
 	aheadMax int // history is read for the client while it has less than this to read
 	joinMax  int // frames are joined up to this
 	budget   *budget
+	owner    *Owner
 	metrics  *metrics
 	// hand is what the reader has taken out and next what of it comes next; both are the reader's. inHand is what it
 	// counts for.
@@ -71,22 +113,76 @@ type outbox struct {
 
 // room is how many bytes of events the stream may add; not positive when it has to wait.
 func (o *outbox) room() space {
-	most := o.most()
+	most, ahead := o.most(), o.mostAhead()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return space{most - o.bytes, min(most, o.aheadMax) - o.bytes}
+	return space{most - o.bytes, ahead - o.bytes}
 }
 
 // most is how many bytes of events the outbox holds now. Where all hold very much, it is one frame, of any size: a
-// stream that has nothing to send always gets the next.
+// stream that has nothing to send gets the next, until there is the wall.
 func (o *outbox) most() int {
-	switch held := o.budget.held.Load(); {
-	case held < o.budget.total:
-		return o.bytesMax
-	case held < 2*o.budget.total:
+	switch b := o.budget; {
+	case b.walled(o.owner):
+		return 0
+	case b.full():
+		return 1
+	case b.strained():
 		return min(o.bytesMax, outboxBytesMin)
 	default:
-		return 1
+		return o.bytesMax
+	}
+}
+
+// mostAhead is how many of them the outbox holds while history is asked for.
+func (o *outbox) mostAhead() int {
+	if o.budget.askedOut(o.owner) {
+		return 0
+	}
+	return min(o.most(), o.aheadMax)
+}
+
+// hold counts bytes in.
+func (o *outbox) hold(bytes int) {
+	o.budget.held.Add(int64(bytes))
+	o.owner.Hold(bytes)
+}
+
+// letGo counts out bytes that were held.
+func (o *outbox) letGo(bytes int) {
+	o.budget.held.Add(int64(-bytes))
+	o.owner.LetGo(bytes)
+}
+
+// setReserved counts what is reserved for history as held. The lock is held.
+func (o *outbox) setReserved(bytes int) {
+	more := int64(bytes - o.reserved)
+	o.reserved = bytes
+	o.budget.reserved.Add(more)
+	o.owner.reserved.Add(more)
+	o.hold(int(more))
+}
+
+// withheld reports whether the reader gets nothing because the transport has not sent what it got, while all hold very
+// much. The lock is held.
+func (o *outbox) withheld() bool { return o.lent > 0 && o.budget.strained() }
+
+// lend counts bytes that the transport holds. Those of the frame in the reader's hand count twice meanwhile.
+func (o *outbox) lend(bytes int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lent += bytes
+	o.hold(bytes)
+}
+
+// giveBack counts out what was lent. It may come when the outbox has long ended.
+func (o *outbox) giveBack(bytes int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lent -= bytes
+	o.letGo(bytes)
+	if o.first < len(o.frames) && !o.withheld() {
+		o.wake()
 	}
 }
 
@@ -154,7 +250,11 @@ func (o *outbox) charge(w weight, sign int) {
 		return
 	}
 	o.bytes += sign * w.bytes
-	o.budget.held.Add(int64(sign * w.bytes))
+	if sign < 0 {
+		o.letGo(w.bytes)
+	} else {
+		o.hold(w.bytes)
+	}
 	o.metrics.pending.Add(int64(sign * w.events))
 }
 
@@ -163,8 +263,7 @@ func (o *outbox) reserve(bytes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended == nil {
-		o.budget.held.Add(int64(bytes - o.reserved))
-		o.reserved = bytes
+		o.setReserved(bytes)
 	}
 }
 
@@ -219,8 +318,8 @@ func (o *outbox) refill() (feed bool, err error) {
 		o.hand = nil
 		return false, o.ended
 	}
-	answers := 0
-	for o.first < len(o.frames) && len(o.hand) < handFramesMax && o.inHand.bytes < joinedFrameBytesMax {
+	answers, withheld := 0, o.withheld()
+	for !withheld && o.first < len(o.frames) && len(o.hand) < handFramesMax && o.inHand.bytes < joinedFrameBytesMax {
 		f := &o.frames[o.first]
 		o.inHand.add(f)
 		if f.control {
@@ -272,14 +371,19 @@ func (f *Frame) join(next Frame) {
 }
 
 // low reports whether there is so much room that filling it is worth a turn. The lock is held.
-func (o *outbox) low() bool { return o.bytes <= min(o.most(), o.aheadMax)/2 }
+func (o *outbox) low() bool { return o.bytes <= o.mostAhead()/2 }
 
-// starve notes that the stream waits for room; true when there is room already.
-func (o *outbox) starve() bool {
+// starve notes that the stream waits for room; again says that it has to look itself, after a pause: there is room
+// already, or none for anybody, and then nobody would tell it.
+func (o *outbox) starve() (again bool, pause time.Duration) {
+	walled := o.budget.askedOut(o.owner)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.starved = !o.low()
-	return !o.starved
+	o.starved = walled || !o.low()
+	if walled {
+		return true, wallPause
+	}
+	return !o.starved, 0
 }
 
 // await gives a channel to receive from once before take is worth another try; nil when it is now. A turn that comes
@@ -287,7 +391,7 @@ func (o *outbox) starve() bool {
 func (o *outbox) await() <-chan func() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.ended != nil || o.first < len(o.frames) {
+	if o.ended != nil || o.first < len(o.frames) && !o.withheld() {
 		return nil
 	}
 	if o.filled == nil {
@@ -365,8 +469,7 @@ func (o *outbox) end(reason error) {
 	}
 	o.charge(left, -1)
 	o.inHand = weight{}
-	o.budget.held.Add(int64(-o.reserved))
-	o.reserved = 0
+	o.setReserved(0)
 	o.frames, o.first, o.credits, o.creditBytes = nil, 0, 0, 0
 	o.wake()
 	if o.freed != nil {

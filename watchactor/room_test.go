@@ -136,7 +136,7 @@ func (r *room) publish() {
 }
 
 func (r *room) open(id int) string {
-	s, err := r.client.Open()
+	s, err := r.client.Open(nil)
 	if err != nil {
 		return err.Error() + "\n"
 	}

@@ -55,6 +55,7 @@ type world struct {
 	client  *Client
 	untold  []*proto.EventBatch
 	clients []*tester
+	gone    []*tester
 	broken  int
 }
 
@@ -70,6 +71,7 @@ type tester struct {
 	spoken   proto.Revision // highest header of an answer with events or of a progress answer
 	asked    int
 	late     map[int64]bool // cancelled by compaction while a cancel was on its way
+	lent     []func()       // give back what its transport holds
 }
 
 // tested is one watch as its client sees it.
@@ -169,6 +171,8 @@ func (w *world) act() {
 		w.breakHub()
 	case n < 96:
 		w.client.Lost(w.model.revision)
+	case n < 97 && len(w.gone) > 0:
+		w.gone[w.random.IntN(len(w.gone))].transport(1)
 	default:
 		c := w.pick()
 		c.slow = 1 + w.random.IntN(40)
@@ -178,7 +182,7 @@ func (w *world) act() {
 func (w *world) pick() *tester { return w.clients[w.random.IntN(len(w.clients))] }
 
 func (w *world) open() {
-	s, err := w.client.Open()
+	s, err := w.client.Open(nil)
 	if err != nil {
 		w.failf("open: %v", err)
 	}
@@ -192,6 +196,7 @@ func (w *world) close(c *tester) {
 	for i := range w.clients {
 		if w.clients[i] == c {
 			w.clients = append(w.clients[:i], w.clients[i+1:]...)
+			w.gone = append(w.gone, c)
 			return
 		}
 	}
@@ -328,9 +333,9 @@ func (c *tester) request(r *etcdserverpb.WatchRequest) bool {
 	return true
 }
 
-// read takes a few frames.
+// read takes a few frames. The transport keeps half of them for a while, also beyond the end of their stream.
 func (c *tester) read() bool {
-	any := false
+	any := c.transport(c.w.random.IntN(4))
 	for range 1 + c.w.random.IntN(4) {
 		f, found, err := c.stream.poll()
 		if err != nil {
@@ -342,8 +347,22 @@ func (c *tester) read() bool {
 		}
 		any = true
 		c.check(&f)
+		if s := c.stream; f.bytes > 0 && c.w.random.IntN(2) == 0 {
+			s.Lend(f.bytes)
+			c.lent = append(c.lent, func() { s.GiveBack(f.bytes) })
+		}
 	}
 	return any
+}
+
+// transport sends so many frames, and reports whether there was one.
+func (c *tester) transport(frames int) bool {
+	n := min(frames, len(c.lent))
+	for _, giveBack := range c.lent[:n] {
+		giveBack()
+	}
+	c.lent = c.lent[n:]
+	return n > 0
 }
 
 // ended replaces a stream that was ended by the hub's restart.
@@ -351,11 +370,11 @@ func (c *tester) ended(err error) {
 	if !errors.Is(err, ErrRestarted) {
 		c.w.failf("stream ended: %v", err)
 	}
-	s, err := c.w.client.Open()
+	s, err := c.w.client.Open(nil)
 	if err != nil {
 		c.w.failf("open again: %v", err)
 	}
-	*c = tester{w: c.w, stream: s, slow: c.slow, watches: map[int64]*tested{}, late: map[int64]bool{}}
+	*c = tester{w: c.w, stream: s, slow: c.slow, watches: map[int64]*tested{}, late: map[int64]bool{}, lent: c.lent}
 }
 
 func (c *tester) check(f *Frame) {
@@ -543,6 +562,9 @@ func (w *world) finish() {
 	for len(w.untold) > 0 {
 		w.tellHub()
 	}
+	for _, c := range w.gone {
+		c.transport(len(c.lent))
+	}
 	// Rests and retries are timed, so that a round without a frame is not the end of it.
 	for quiet := 0; quiet < 20; quiet++ {
 		w.step.Run(100_000)
@@ -567,6 +589,9 @@ func (w *world) finish() {
 			}
 		}
 		c.stream.Close()
+	}
+	for _, c := range append(w.gone, w.clients...) {
+		c.transport(len(c.lent))
 	}
 	w.step.Run(100_000)
 	w.checkEmpty()

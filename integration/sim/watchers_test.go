@@ -33,7 +33,7 @@ var polled = func() context.Context {
 // open starts a watch at the next revision.
 func (v *watcher) open() {
 	w := v.world
-	s, err := w.troupe.Watch.Open()
+	s, err := w.troupe.Watch.Open(nil)
 	if err == nil {
 		err = s.Request(context.Background(), &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
 			CreateRequest: &pb.WatchCreateRequest{
