@@ -123,9 +123,16 @@ func (a *answer) share(prefix []byte) mem.BufferSlice {
 	var out mem.BufferSlice
 	pool := a.pool(forgetting{})
 	share := func(p []byte) {
-		own := pool.Get(0) // the list of the pieces is shared, too
-		*own = p
-		out = append(out, mem.NewBuffer(own, pool))
+		for len(p) > 0 { // what a client takes slowly is seen to move
+			n := len(p)
+			if n >= 2*chunkBytes {
+				n = chunkBytes
+			}
+			own := pool.Get(0) // the list of the pieces is shared, too
+			*own = p[:n:n]
+			out = append(out, mem.NewBuffer(own, pool))
+			p = p[n:]
+		}
 	}
 	copied := slices.Clone(prefix)
 	flush := func() {
@@ -143,10 +150,6 @@ func (a *answer) share(prefix []byte) mem.BufferSlice {
 			continue
 		}
 		flush()
-		for len(p) >= 2*chunkBytes { // what a client takes slowly is seen to move
-			share(p[:chunkBytes:chunkBytes])
-			p = p[chunkBytes:]
-		}
 		share(p)
 	}
 	flush()

@@ -80,8 +80,9 @@ const (
 	// move, in bytes a second.
 	answerStallMax    = 15 * time.Second
 	answerReadRateMin = 16 << 10
-	// answerStuckMax is how long one large watch response may make no progress while others wait, though its client reads
-	// others on the same connection. gRPC takes turns between them, so that each of hundreds makes progress in that time.
+	// answerStuckMax is how long one large watch response may make no progress while others wait, though its client
+	// reads others on the same connection. gRPC takes turns between them and tells of each buffer of chunkBytes to twice
+	// that, so that it is long enough for 30 at answerReadRateMin, for thousands at a megabyte a second.
 	answerStuckMax = 2 * time.Minute
 	// answerStallCheck is how often that is looked at.
 	answerStallCheck = 3 * time.Second

@@ -49,15 +49,17 @@ type wantedRoom struct{ answers, watches bool }
 func (c *connection) stalled(wanted wantedRoom, passed time.Duration) (bytes int64, since time.Duration) {
 	read, fell := c.reads(passed)
 	entered, stuck := c.claimedOf(wanted, passed)
+	held, gone := c.watches.Held()
+	watched := gone != c.goneSeen
+	c.goneSeen = gone
+	// What the system has got rid of may be of either kind; it counts for the one if the other has not moved.
 	if wanted.answers {
 		bytes = entered
-		since = c.answersStalled.look(entered > 0 && !read && !fell, passed)
+		since = c.answersStalled.look(entered > 0 && !read && (!fell || watched), passed)
 	}
 	if wanted.watches {
-		held, gone := c.watches.Held()
 		bytes += held
-		still := c.watchesStalled.look(held > 0 && gone == c.goneSeen && !fell, passed)
-		c.goneSeen = gone
+		still := c.watchesStalled.look(held > 0 && !watched && (!fell || read), passed)
 		if since = max(since, still); stuck >= answerStuckMax {
 			since = max(since, stuck)
 		}

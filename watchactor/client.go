@@ -243,7 +243,8 @@ func (c *Client) failStreams(reason error) []*Stream {
 	return list
 }
 
-// Full reports whether so much waits for clients that a stream holds no more than one response. A client that
+// Full reports whether so much waits for clients that a stream holds no more than one response, what is only reserved
+// not counted. A client that
 // does not read what it has been sent should be cut off then: it keeps others waiting.
 func (c *Client) Full() bool { return c.budget.there() >= 2*c.budget.total }
 

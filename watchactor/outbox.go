@@ -371,7 +371,10 @@ func (f *Frame) join(next Frame) {
 }
 
 // low reports whether there is so much room that filling it is worth a turn. The lock is held.
-func (o *outbox) low() bool { return o.bytes <= o.mostAhead()/2 }
+func (o *outbox) low() bool {
+	most := o.mostAhead()
+	return most > 0 && o.bytes <= most/2
+}
 
 // starve notes that the stream waits for room; again says that it has to look itself, after a pause: there is room
 // already, or none for anybody, and then nobody would tell it.
@@ -468,6 +471,7 @@ func (o *outbox) end(reason error) {
 		left.add(&o.frames[i])
 	}
 	o.charge(left, -1)
+	o.owner.gone.Add(int64(-left.bytes)) // the client has not taken it
 	o.inHand = weight{}
 	o.setReserved(0)
 	o.frames, o.first, o.credits, o.creditBytes = nil, 0, 0, 0
