@@ -84,10 +84,16 @@ func (s *side) text(answer proto.Message, err error) string {
 			m.Clear(f)
 		}
 	}
-	if a, ok := answer.(*pb.AlarmResponse); ok { // etcd lists them in any order
-		slices.SortFunc(a.Alarms, func(a, b *pb.AlarmMember) int {
+	switch r := answer.(type) { // etcd lists alarms in any order
+	case *pb.AlarmResponse:
+		slices.SortFunc(r.Alarms, func(a, b *pb.AlarmMember) int {
 			return cmp.Or(cmp.Compare(a.Alarm, b.Alarm), cmp.Compare(s.own(a.MemberID), s.own(b.MemberID)))
 		})
+	case *pb.StatusResponse:
+		for i := range r.Errors {
+			r.Errors[i] = s.named(spaces.ReplaceAllString(r.Errors[i], " "))
+		}
+		slices.Sort(r.Errors)
 	}
 	if f := m.Descriptor().Fields().ByName("header"); f != nil && m.Has(f) {
 		header := m.Mutable(f).Message()
