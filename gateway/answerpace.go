@@ -13,8 +13,8 @@ import (
 //   - An answer must be read at a rate on the whole.
 //   - A stream has no end, and its client may rest; but what waits to be sent must get on within a time.
 //
-// gRPC has no need of it: there nothing waits in a handler for more than a client's window, and the ledger of answers
-// and keepalive are over that.
+// gRPC has no need of it: there nothing waits in a handler for more than a client's window, and the ledger of answers,
+// the bounds of watches and keepalive are over that.
 type answerPace struct {
 	// answer is how long one may take at least, to which comes the time for what was written at rate, in bytes a second;
 	// stream how long each write of a stream may.

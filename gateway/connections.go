@@ -22,7 +22,7 @@ type connections struct {
 	lastID uint64
 }
 
-// connection is one of them; closing it takes it out, and gives back what its answers have in the ledger.
+// connection is one of them; closing it takes it out, and gives back what its answers have claimed.
 type connection struct {
 	net.Conn
 	owner *connections

@@ -22,7 +22,7 @@ func deafWatch(t *testing.T, e *edge) (*fakeStream, pb.Watch_WatchClient, *grpc.
 	return e.watched(t), client, conn
 }
 
-// blob is an events field that no client knows (15), of about so many bytes, in pieces of a size.
+// blob is a field that a WatchResponse does not have (15), of so many bytes, in pieces of a size.
 func blob(size, piece int) [][]byte {
 	head := protowire.AppendVarint(protowire.AppendTag(nil, 15, protowire.BytesType), uint64(size))
 	pieces := [][]byte{head}

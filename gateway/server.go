@@ -79,9 +79,6 @@ type Config struct {
 	// Crowded is called for each unary call with which crowdedCalls or more are being worked on. It must not wait; nil:
 	// nobody is told.
 	Crowded func()
-
-	// stallCheck is for tests that look themselves; 0: answerStallCheck.
-	stallCheck time.Duration
 	// ExtensiveMetrics adds grpc_server_handling_seconds (--metrics=extensive).
 	ExtensiveMetrics bool
 	// LogLevel is shown on the debug pages and changed there; nil: neither.
@@ -102,6 +99,9 @@ type Config struct {
 	// Hosts are the names in Host headers that the client and debug ports answer over HTTP (--host-whitelist), Origins
 	// those whose pages browsers let read the answers (--cors); empty lists, and those with "*", allow all.
 	Hosts, Origins []string
+
+	// stallCheck is for tests that look themselves; 0: answerStallCheck.
+	stallCheck time.Duration
 }
 
 func (c *Config) fillDefaults() error {

@@ -549,7 +549,8 @@ func TestNext_ContextsMayEndWhileTurnsAreTaken(t *testing.T) {
 	}
 }
 
-// follow reads until all writes have been seen, asking for progress all the time.
+// follow reads until all writes have been seen, asking for progress all the time, and tells the transport what it has
+// lent to it.
 func follow(ctx context.Context, t *testing.T, s *Stream, writes int, transport chan<- int) {
 	next, progress := int64(2), proto.Revision(0)
 	for next < int64(writes)+2 {

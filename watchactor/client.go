@@ -244,8 +244,7 @@ func (c *Client) failStreams(reason error) []*Stream {
 }
 
 // Full reports whether so much waits for clients that a stream holds no more than one response, what is only reserved
-// not counted. A client that
-// does not read what it has been sent should be cut off then: it keeps others waiting.
+// not counted. A client that does not read what it has been sent should be cut off then: it keeps others waiting.
 func (c *Client) Full() bool { return c.budget.there() >= 2*c.budget.total }
 
 func (c *Client) stream(id streamID) *Stream {
