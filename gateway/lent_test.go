@@ -9,6 +9,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"troupe/proto"
 )
 
 // deafWatch opens a watch whose client has not begun to read.
@@ -177,5 +179,82 @@ func TestStalled_OneAnswerThatIsStuckIsCutOffThoughOthersAreRead(t *testing.T) {
 	}
 	if n := s.lent.Load(); n != 0 {
 		t.Errorf("%d bytes are still lent", n)
+	}
+}
+
+// What a client takes slowly is given back bit by bit, and small pieces behind the last large one are counted, too.
+func TestCodec_WatchResponsesAreGivenBackBufferByBuffer(t *testing.T) {
+	for name, pieces := range map[string][][]byte{
+		"one large value":                 blob(1<<20, 1<<20),
+		"many small events":               blob(1<<20, 100),
+		"small ones behind the large one": append(blob(2*chunkBytes, 2*chunkBytes), blob(4*chunkBytes, 500)...),
+	} {
+		s := &fakeStream{owner: new(WatchOwner)}
+		frame := WatchFrame{Revision: 4, Events: pieces}
+		a := &answer{frame: &frame, body: proto.Body{Pieces: pieces}}
+		total := a.body.Len()
+		s.Lend(total)
+		a.entered = newClaimOn(nil, watchAccount{s}, int64(total))
+		out, err := newTestCodec().Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unwritten := out.Len()
+		for _, b := range out {
+			if b.Len() > 2*chunkBytes {
+				t.Fatalf("%s: a buffer of %d bytes", name, b.Len())
+			}
+			unwritten -= b.Len()
+			b.Free()
+			// Up to 1 KiB and the prefix may not be told of.
+			if most := int64(unwritten + 2*chunkBytes); s.lent.Load() > most {
+				t.Fatalf("%s: %d bytes are lent though only %d are not written", name, s.lent.Load(), unwritten)
+			}
+			if least := int64(unwritten - 2*pooledBytesMin); s.lent.Load() < least {
+				t.Fatalf("%s: %d bytes are lent though %d are not written", name, s.lent.Load(), unwritten)
+			}
+		}
+		if n := s.lent.Load(); n != 0 {
+			t.Errorf("%s: %d bytes are left", name, n)
+		}
+	}
+}
+
+// What the system gets rid of may be of ordinary answers or of watch responses: it excuses the one kind only while the
+// other stands still.
+func TestStalled_WhatOneKindTakesDoesNotExcuseTheOther(t *testing.T) {
+	const look = answerStallCheck
+	for _, c := range []struct {
+		name           string
+		wanted         wantedRoom
+		watched, taken bool // what the client takes of either
+		stalls         bool
+	}{
+		{"answers, nothing else moves", wantedRoom{answers: true}, false, false, false},
+		{"answers, watches move", wantedRoom{answers: true}, true, false, true},
+		{"answers move", wantedRoom{answers: true}, true, true, false},
+		{"watches, nothing else moves", wantedRoom{watches: true}, false, false, false},
+		{"watches, answers move", wantedRoom{watches: true}, false, true, true},
+		{"watches move", wantedRoom{watches: true}, true, true, false},
+	} {
+		conn, _ := enteredConn(t)
+		l := newLedger(1 << 20)
+		l.enterNow(1000)
+		newClaimOn(conn, l, 1000)
+		conn.watches.Hold(1000)
+		var since time.Duration
+		for range 10 {
+			conn.unsentSeen = 1 << 30 // the system has got rid of much
+			if c.watched {
+				conn.watches.LetGo(1)
+			}
+			if c.taken {
+				conn.taken.Add(1)
+			}
+			_, since = conn.stalled(c.wanted, look)
+		}
+		if stalls := since >= answerStallMax; stalls != c.stalls {
+			t.Errorf("%s: stalled for %v", c.name, since)
+		}
 	}
 }

@@ -200,6 +200,43 @@ func TestOutboxes_AClientThatDoesNotReadKeepsNobodyElseWaiting(t *testing.T) {
 	d.end()
 }
 
+// TestOutbox_ReservationsEndAskingNotDelivering: when very many streams ask for history at a time, no more is asked
+// for, but events still come. What is there ends both, that of all streams and that of one owner.
+func TestOutbox_ReservationsEndAskingNotDelivering(t *testing.T) {
+	const total = 1000
+	newOutbox := func(b *budget, owner *Owner) *outbox {
+		return &outbox{budget: b, owner: owner, metrics: &metrics{}, bytesMax: total, aheadMax: total}
+	}
+	for _, c := range []struct {
+		name           string
+		wall           int
+		sameOwner      bool
+		reserved       bool
+		delivers, asks bool
+	}{
+		{"below the wall of all", outboxWall*total - 1, false, false, true, true},
+		{"all have asked", outboxWall * total, false, true, true, false},
+		{"all hold", outboxWall * total, false, false, false, false},
+		{"the owner has asked", ownerWall * total, true, true, true, false},
+		{"the owner holds", ownerWall * total, true, false, false, false},
+	} {
+		b, owner := &budget{total: total}, new(Owner)
+		other := newOutbox(b, new(Owner))
+		if c.sameOwner {
+			other.owner = owner
+		}
+		if c.reserved {
+			other.reserve(c.wall)
+		} else {
+			other.lend(c.wall)
+		}
+		room := newOutbox(b, owner).room()
+		if (room.bytes > 0) != c.delivers || (room.ahead > 0) != c.asks {
+			t.Errorf("%s: there is room for %+v", c.name, room)
+		}
+	}
+}
+
 // TestOutbox_GivesTheTransportOneFrameAtATimeWhenAllHoldMuch: only then; and as soon as it has left, the next follows.
 func TestOutbox_GivesTheTransportOneFrameAtATimeWhenAllHoldMuch(t *testing.T) {
 	c, m, step := steppedRoom(t, func(cfg *Config, _ *bounds) { cfg.OutboxTotalBytes = 150_000 })
